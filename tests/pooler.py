@@ -69,6 +69,8 @@ class Pooler:
         }
         if not pgbouncer:
             self.settings["workers"] = workers
+            # So that each worker has clients: with the default, one worker serves the low load of a test.
+            self.settings["worker_busy_target"] = 0
             if driver := os.environ.get("PGWEIR_IO_DRIVER"):
                 self.settings["io_driver"] = driver
         self.settings |= settings

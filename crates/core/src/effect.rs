@@ -271,6 +271,8 @@ pub(crate) enum ClientEffect {
     },
     /// End the login of a client: send it the parameters that servers of its pool have reported.
     Welcome(Token),
+    /// Assign a client that has logged in to a worker, if it can't move later.
+    AssignWorker(Token),
     /// End the login of a client: send it these parameters of its exclusive server.
     Greet(Token, Box<ServerParameters>),
     /// Begin to relay between a client and a server that has passed its checks.

@@ -15,9 +15,10 @@ macro_rules! process_settings {
                 /// workers cost more CPU time than one for the same work, since each of them wakes up for its part. Above
                 /// this, as many more workers become active as the load needs, and get some of the clients. A worker
                 /// becomes inactive when the others have been able to do its work with less than two thirds of this for
-                /// three seconds; its clients move to them between two transactions. SHOW WORKERS has the loads. 0: all
-                /// workers are always active, and clients stay on their workers.
-                worker_busy_target: u32 = "0" in "percent of a CPU", reloads, now, between::<0, 100>;
+                /// three seconds; its clients move to them between two transactions. Clients of pools in session mode are
+                /// assigned to all workers in turn when they log in, since they can't move later. SHOW WORKERS has the
+                /// loads. 0: all workers are always active, and clients stay on their workers.
+                worker_busy_target: u32 = "60" in "percent of a CPU", reloads, now, between::<0, 100>;
                 /// The time that a worker spends on logins, new clients and disconnects of idle clients in each turn of
                 /// its event loop. The worker serves queries first, so that many logins at once do not delay the
                 /// queries of other clients. If the queries of the turn have taken longer than this time, logins get as

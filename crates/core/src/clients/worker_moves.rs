@@ -1,10 +1,13 @@
 //! Clients that move from one worker to another, with the load (`worker_busy_target`): between two transactions, when no
-//! server is lent to them and nothing of their next request was read.
+//! server is lent to them and nothing of their next request was read. A client of a pool in session mode moves once, after
+//! its login: it could not move later, when the load changes.
 //!
 //! This module owns no state. Input: a worker's load, and clients and idle servers that come from other workers.
 //! Output: actions that send clients and idle servers to other workers, and effects on the clients that have come.
 
 use std::sync::Arc;
+
+use pgweir_config::PoolMode;
 
 use crate::{
     Action, Actions, ReadMode, Time, Token, WorkerId,
@@ -104,6 +107,27 @@ impl WorkerMoves<'_> {
         }
     }
 
+    /// Assigns a client to one of all workers, if it has just logged in to a pool in session mode. From its first request
+    /// to its end, the client has a server, so it can't move when the load changes.
+    pub(crate) fn assign(&mut self, conn: Token, out: &mut Actions) {
+        let Some(Conn::Client(client)) = self.connections.get(conn) else {
+            return;
+        };
+        let has_target = self.env.snapshot.worker_busy_target() > 0;
+        if has_target && self.keeps_server(client) && self.may_move() && can_move(client) {
+            let to = self.env.directory.worker_loads().assign();
+            if to != self.env.worker {
+                self.send(conn, to, out);
+            }
+        }
+    }
+
+    /// Returns whether a client gets a server for as long as it is connected.
+    fn keeps_server(&self, client: &Client) -> bool {
+        let pool = client.pool().and_then(|pool| self.pools.get(pool));
+        pool.is_some_and(|pool| pool.terms.mode == PoolMode::Session)
+    }
+
     /// Returns whether clients may move at present.
     fn may_move(&self) -> bool {
         let operator = self.env.directory.operator();
@@ -116,7 +140,7 @@ impl WorkerMoves<'_> {
 
     fn can_move(&self, conn: Token) -> bool {
         match self.connections.get(conn) {
-            Some(Conn::Client(client)) => can_move(client),
+            Some(Conn::Client(client)) => can_move(client) && !self.keeps_server(client),
             _ => false,
         }
     }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use pgweir_auth::{scram::ClientKeys, userlist::Secret};
-use pgweir_config::is_console;
+use pgweir_config::{PoolMode, is_console};
 use pgweir_wire::{Authentication, MessageWriter, Severity, sqlstate};
 
 use super::{LoginEvent, LoginStep, Next, authentication::is_own_user};
@@ -305,12 +305,16 @@ impl LoginEvent<'_> {
         };
         client.tracked.fill(&server_parameters.tracked);
         let has_early = client.socket.has_early();
+        let is_session_mode = pool.is_some_and(|pool| pool.terms.mode == PoolMode::Session);
         self.greet(conn, &server_parameters, out);
-        match has_early {
-            true => self
-                .effects
-                .push(Effect::Client(ClientEffect::CheckOut(conn))),
-            false => out.read(conn, ReadMode::Notify),
+        if has_early {
+            let check_out = Effect::Client(ClientEffect::CheckOut(conn));
+            return self.effects.push(check_out);
+        }
+        out.read(conn, ReadMode::Notify);
+        if is_session_mode {
+            let assign = Effect::Client(ClientEffect::AssignWorker(conn));
+            self.effects.push(assign);
         }
     }
 

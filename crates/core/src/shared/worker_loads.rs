@@ -24,6 +24,11 @@ const LOW_FOR: u64 = 3_000_000;
 const LOW_PERCENT: u64 = 67;
 /// The smallest difference between the loads of two workers for which clients move, in percent of the target.
 const DIFFERENCE_PERCENT: u32 = 25;
+/// The load of a worker that has no time left, in thousandths of a CPU: the clients may need much more than the report
+/// shows.
+const FULL: u32 = 950;
+/// If all active workers are full, this many times as many become active at once.
+const FULL_FACTOR: usize = 4;
 
 /// The loads of all workers.
 #[derive(Debug)]
@@ -34,6 +39,8 @@ pub struct WorkerLoads {
     plan: Mutex<Plan>,
     /// The number of times that clients have moved between workers.
     moves: AtomicU64,
+    /// The number of clients that were assigned to all workers in turn.
+    assigned: AtomicUsize,
     transit: Transit,
     logins: LoginDelays,
 }
@@ -109,6 +116,7 @@ impl WorkerLoads {
                 changed_at: None,
             }),
             moves: AtomicU64::new(0),
+            assigned: AtomicUsize::new(0),
             transit: Transit::default(),
             logins: LoginDelays::default(),
         }
@@ -136,6 +144,12 @@ impl WorkerLoads {
     #[must_use]
     pub fn busy(&self, worker: WorkerId, now: Time) -> u32 {
         self.plan.lock().busy(worker.index(), now)
+    }
+
+    /// Returns the worker for a client that can't move later: all workers in turn, whether they take part or not.
+    pub fn assign(&self) -> WorkerId {
+        let number = self.assigned.fetch_add(1, Ordering::Relaxed);
+        WorkerId((number % self.workers) as u8)
     }
 
     /// Lets this number of workers take part, whatever their loads are. The caller informs them by
@@ -269,9 +283,14 @@ impl Plan {
             return active;
         }
         if all > active as u64 * u64::from(target) && active < workers {
-            // All workers that the load needs become active at once. If all active workers are fully busy, the load may
-            // need even more workers than the reports show.
+            // All workers that the load needs become active at once.
             let needed = all.div_ceil(u64::from(target)) as usize;
+            let are_full = (0..active).all(|at| self.busy(at, now) >= FULL);
+            let needed = if are_full {
+                needed.max(FULL_FACTOR * active)
+            } else {
+                needed
+            };
             return needed.clamp(active + 1, workers);
         }
         let is_low =
@@ -378,6 +397,13 @@ mod tests {
     }
 
     #[test]
+    fn clients_that_never_move_go_to_all_workers() {
+        let loads = WorkerLoads::new(3, TARGET);
+        let places: Vec<u8> = (0..6).map(|_| loads.assign().0).collect();
+        assert_eq!(places, [0, 1, 2, 0, 1, 2]);
+    }
+
+    #[test]
     fn fewer_workers_take_part_once_the_load_has_been_low_for_a_while() {
         let mut windows = Windows::new(2);
         windows.report(&[900, 0], 1);
@@ -432,7 +458,7 @@ mod tests {
             windows.report(&busy, 1);
             steps.push(windows.loads.active());
         }
-        assert_eq!(steps, [2, 2, 4, 4, 7, 7, 12, 12, 16, 16]);
+        assert_eq!(steps, [4, 4, 16, 16, 16, 16, 16, 16, 16, 16]);
         let mut windows = Windows::new(16);
         windows.loads.set_active(16);
         let half = |busy| Vec::from_iter((0..16).map(|at| if at < 8 { busy } else { 100 }));

@@ -196,6 +196,9 @@ impl Worker {
             ClientEffect::Welcome(client) => {
                 self.log_in(now, out, |event, out| event.welcome(client, out));
             }
+            ClientEffect::AssignWorker(client) => {
+                self.move_clients(now, out, |event, out| event.assign(client, out));
+            }
             ClientEffect::Greet(client, parameters) => {
                 self.log_in(now, out, |event, out| event.greet(client, &parameters, out));
             }
@@ -209,9 +212,8 @@ impl Worker {
                 self.disconnect(now, out, |event, out| event.dismiss(client, why, out));
             }
             ClientEffect::DismissFor(client, fault) => {
-                self.disconnect(now, out, |event, out| {
-                    event.dismiss(client, &fault.to_string(), out);
-                });
+                let why = fault.to_string();
+                self.disconnect(now, out, |event, out| event.dismiss(client, &why, out));
             }
             ClientEffect::Refuse(client, fault) => {
                 self.disconnect(now, out, |event, out| event.refuse(client, &fault, out));
@@ -228,10 +230,8 @@ impl Worker {
             ClientEffect::ReleaseClient(conn, client) => {
                 self.release_client(conn, *client, now, out)
             }
-            ClientEffect::PoolClientLeft(shared) => {
-                self.lend(now, out, |event, out| {
-                    event.uncount_pool_client(&shared, out)
-                });
+            ClientEffect::PoolClientLeft(pool) => {
+                self.lend(now, out, |event, out| event.uncount_pool_client(&pool, out));
             }
         }
     }

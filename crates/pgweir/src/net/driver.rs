@@ -388,12 +388,16 @@ impl<P: Pooler> Driver<P> {
     }
 
     fn take_client(&mut self, client: Box<MovedClient>, connection: Connection, early: &[u8]) {
+        let is_blocked = connection.output.unsent.is_some();
         let token = self
             .pooler
             .take_client(client, self.io.now, &mut self.actions);
         self.io.register(token, connection);
         self.io.keep_early(token, early);
         self.io.execute(&mut self.actions, &[]);
+        if is_blocked {
+            self.io.pending.push_back(Pending::Blocked(token));
+        }
     }
 
     fn arrive(&mut self, client: Arriving) {

@@ -42,9 +42,6 @@ impl World {
         let Some(Conn::Open(mut open)) = self.hosts[host].table.remove(&conn) else {
             return Err(sense("moves a client that is not connected"));
         };
-        if !open.unsent.is_empty() {
-            return Err(sense("moves a client that has not received everything"));
-        }
         open.hang_up_was_reported = false;
         self.count("client moves");
         self.post(host, to.index(), Posted::MovedClient { client, open });

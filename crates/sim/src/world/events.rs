@@ -8,7 +8,7 @@ use pgweir_core::{
 
 use super::{
     World,
-    driver::{Call, Conn, Open, Posted},
+    driver::{Call, Conn, Open, Pending, Posted},
 };
 use crate::{
     checks::Violation,
@@ -338,6 +338,9 @@ impl World {
             } => return self.take_back(to, record, open, server),
             Posted::MovedClient { client, open } => {
                 let token = driver.worker.take_client(client, now, &mut driver.actions);
+                if !open.unsent.is_empty() {
+                    driver.pending.push_back(Pending::Blocked(token));
+                }
                 driver.table.insert(token, Conn::Open(open));
             }
             Posted::Server { server, open } => {
