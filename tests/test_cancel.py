@@ -384,6 +384,30 @@ def test_psql_interrupted(start_pooler, pg):
 
 
 @pytest.mark.pgweir_only("logs some of it at another level")
+@pytest.mark.shows("login_slice")
+def test_a_request_does_not_wait_for_logins_that_came_earlier(start_pooler, newest_pg):
+    """All of them arrive while the pooler is stopped. The log has the order in which it reads them."""
+    pooler = start_pooler(newest_pg, workers=1, listen_backlog=1000, log_connections=1)
+    with pooler.raw() as client:
+        logins = []
+        pooler.process.send_signal(signal.SIGSTOP)
+        try:
+            for _ in range(600):
+                logins.append(pooler.socket())
+                logins[-1].send(wire.startup(wire.PROTOCOL_3_0, user="trusty", database="app"))
+            request = pooler.socket()
+            request.send(wire.cancel(client.pid, b"none"))
+        finally:
+            pooler.process.send_signal(signal.SIGCONT)
+        for login in logins:
+            login.finish_login("trusty")
+            login.close()
+        request.close()
+        pooler.expect_log("failed cancel request")
+        before, _, after = pooler.log().partition("failed cancel request")
+        assert after.count("login attempt") > 300, before.count("login attempt")
+
+
 def test_the_log_has_the_outcome_of_each_request(start_pooler, newest_pg):
     pooler = start_pooler(newest_pg, default_pool_size=1)
     client = pooler.raw()

@@ -16,6 +16,6 @@ pub use header::{BadLength, HEADER_LEN, Header};
 pub use message::{Authentication, MessageWriter};
 pub use report::{Report, Severity};
 pub use startup::{
-    LATEST, ProtocolVersion, Startup, StartupError, StartupParameters, cancel_request, ssl_request,
-    startup_packet,
+    LATEST, ProtocolVersion, Startup, StartupError, StartupParameters, cancel_request,
+    is_cancel_request, ssl_request, startup_packet,
 };

@@ -189,6 +189,12 @@ pub fn ssl_request(out: &mut Vec<u8>) {
     out.extend_from_slice(&SSL_REQUEST.to_be_bytes());
 }
 
+/// Returns whether these first bytes of a connection, of which eight suffice, begin a CancelRequest.
+#[must_use]
+pub fn is_cancel_request(head: &[u8]) -> bool {
+    head.get(4..8) == Some(&CANCEL_REQUEST.to_be_bytes())
+}
+
 /// Appends a CancelRequest.
 pub fn cancel_request(out: &mut Vec<u8>, pid: u32, secret: &[u8]) {
     out.extend_from_slice(&(12 + secret.len() as u32).to_be_bytes());
@@ -286,6 +292,9 @@ mod tests {
     fn cancel_round_trip() {
         let mut bytes = Vec::new();
         cancel_request(&mut bytes, 7, b"abcd");
+        assert!(is_cancel_request(&bytes) && is_cancel_request(&bytes[..8]));
+        assert!(!is_cancel_request(&bytes[..7]));
+        assert!(!is_cancel_request(&packet(SSL_REQUEST, b"")));
         assert!(matches!(
             Startup::parse(&bytes, 100),
             Ok(Some((

@@ -18,7 +18,7 @@ use rustix::io::Errno;
 
 use super::{
     Listeners, Mailboxes, WorkerMessage, driver::Driver, io::Io, listener::Listener,
-    pooler::Pooler, table::Connection, timers::Timer,
+    logins::sends_cancel_request, pooler::Pooler, table::Connection, timers::Timer,
 };
 
 /// The largest number of clients that are accepted in one turn: a burst of logins must not delay queries.
@@ -356,10 +356,14 @@ impl<P: Pooler> Driver<P> {
                     self.io.acceptor.left -= 1;
                     self.place(accepted_client);
                     if self.clock.now() >= until {
+                        self.io.turn.logins.has_left_clients = true;
                         return;
                     }
                 }
-                Err(Errno::AGAIN) => return self.io.acceptor.found_empty(),
+                Err(Errno::AGAIN) => {
+                    self.io.turn.logins.has_left_clients = false;
+                    return self.io.acceptor.found_empty();
+                }
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(error @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
                     return self.io.out_of_descriptors(error);
@@ -411,9 +415,29 @@ impl<P: Pooler> Driver<P> {
         }
     }
 
+    /// Takes a client that another worker has accepted.
+    pub(super) fn receive_client(&mut self, accepted_client: AcceptedClient) {
+        let logins = &mut self.io.turn.logins;
+        if logins.are_waiting() && sends_cancel_request(&accepted_client.fd) {
+            self.admit(accepted_client);
+        } else {
+            logins.add_client(accepted_client);
+        }
+    }
+
+    /// Serves a new client, or passes it to another worker. If other logins wait, a client with a cancel request is served
+    /// at once, and each other one waits.
     fn place(&mut self, accepted_client: AcceptedClient) {
+        let others_wait = self.io.turn.logins.are_waiting();
+        if others_wait && sends_cancel_request(&accepted_client.fd) {
+            self.io.load.add(self.io.id);
+            self.admit(accepted_client);
+            return self.settle();
+        }
         let worker = self.io.load.place(self.io.id);
-        if worker == self.io.id {
+        if worker == self.io.id && others_wait {
+            self.io.turn.logins.add_client(accepted_client);
+        } else if worker == self.io.id {
             self.admit(accepted_client);
             self.settle();
         } else {

@@ -349,9 +349,7 @@ impl<P: Pooler> Driver<P> {
                 }
                 self.call(|pooler, now, out| pooler.mail(mail, now, out));
             }
-            WorkerMessage::Client(accepted_client) => {
-                self.io.turn.logins.add_client(accepted_client);
-            }
+            WorkerMessage::Client(accepted_client) => self.receive_client(accepted_client),
             WorkerMessage::Server {
                 server,
                 connection,

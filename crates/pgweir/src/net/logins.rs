@@ -4,11 +4,20 @@
 //! in each turn, the worker first serves the servers, and the clients that have logged in. Events of clients that are
 //! logging in, disconnects of idle clients, and new clients are postponed to the end of the turn, where they get the
 //! time of `login_slice`. The rest waits for the next turn.
+//!
+//! A cancel request is cheap, and its client waits for the end of a query. So while logins wait, new clients are accepted
+//! without being served, and cancel requests among them come before all logins. A cancel request over TLS looks
+//! like any login over TLS, and waits with these.
 
-use std::{collections::VecDeque, mem};
+use std::{collections::VecDeque, mem, os::fd::AsFd};
 
-use pgweir_core::{Action, ReadMode, Token, WorkerId, mail::Mail};
-use rustix::{event::epoll::EventFlags, io::Errno};
+use pgweir_core::{Action, ReadMode, Time, Token, WorkerId, mail::Mail};
+use pgweir_wire::is_cancel_request;
+use rustix::{
+    event::epoll::EventFlags,
+    io::Errno,
+    net::{RecvFlags, recv},
+};
 
 use super::{
     accept::AcceptedClient,
@@ -24,6 +33,9 @@ use super::{
 pub(super) const GONE: EventFlags = EventFlags::RDHUP
     .union(EventFlags::HUP)
     .union(EventFlags::ERR);
+
+/// The largest number of clients that are accepted before they can be served.
+const ACCEPTED_MAX: usize = 1024;
 
 /// The postponed events of a connection. Each variant includes the variants before it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,10 +55,14 @@ pub(super) struct WaitingLogins {
     pub(super) are_due: bool,
     /// Connections with a postponed event, each once, and connections that are being closed.
     queue: VecDeque<Key>,
-    /// Clients that another worker has accepted.
+    /// Connections with a cancel request, which come before all others.
+    cancel_requests: VecDeque<Token>,
+    /// Clients that this worker, or another one, has accepted, and that are not served yet.
     clients: VecDeque<AcceptedClient>,
     /// Listening sockets that have reported new clients.
     listeners: Vec<u32>,
+    /// Whether the time was used up before all new clients were accepted.
+    pub(super) has_left_clients: bool,
     /// The number of entries that have left the queue so far.
     taken: u64,
     /// Messages, and the value of `taken` at which they are sent.
@@ -56,7 +72,12 @@ pub(super) struct WaitingLogins {
 }
 
 impl WaitingLogins {
-    /// Adds a client that another worker has accepted.
+    /// Returns whether a new login has to wait for others.
+    pub(super) fn are_waiting(&self) -> bool {
+        !self.queue.is_empty() || !self.clients.is_empty() || self.has_left_clients
+    }
+
+    /// Adds a client that was accepted.
     pub(super) fn add_client(&mut self, client: AcceptedClient) {
         self.clients.push_back(client);
         self.are_due = true;
@@ -101,7 +122,7 @@ impl WaitingLogins {
     /// Returns the next messages that are due.
     fn due_letters(&mut self) -> Option<Vec<(WorkerId, Mail)>> {
         let (target, _) = self.letters.front()?;
-        match *target <= self.taken {
+        match *target <= self.taken && self.cancel_requests.is_empty() {
             true => self.letters.pop_front().map(|(_, letters)| letters),
             false => None,
         }
@@ -137,8 +158,16 @@ impl Io {
         };
         let before = connection.postponed;
         connection.postponed = before.max(what);
-        if before == Postponed::Nothing {
-            self.turn.logins.add(Key::Connection(token));
+        if before != Postponed::Nothing {
+            return;
+        }
+        let logins = &mut self.turn.logins;
+        let may_be_cancel_request = connection.logs_in && connection.input.turn == 0;
+        if may_be_cancel_request && logins.are_waiting() && sends_cancel_request(&connection.fd) {
+            logins.cancel_requests.push_back(token);
+            logins.are_due = true;
+        } else {
+            logins.add(Key::Connection(token));
         }
     }
 
@@ -162,7 +191,7 @@ impl Io {
     /// this turn.
     fn publish_waiting_logins(&mut self, used_up: bool) {
         let logins = &mut self.turn.logins;
-        let waiting = logins.queue.len() + logins.clients.len();
+        let waiting = logins.queue.len() + logins.clients.len() + logins.cancel_requests.len();
         let before = mem::replace(&mut logins.published, waiting);
         if used_up || waiting != before {
             self.load.publish_waiting_logins(before, waiting, used_up);
@@ -178,8 +207,10 @@ impl<P: Pooler> Driver<P> {
             self.send_letters(letters);
         }
         let logins = &mut self.io.turn.logins;
-        logins.are_due =
-            !logins.queue.is_empty() || !logins.clients.is_empty() || !logins.listeners.is_empty();
+        logins.are_due = !logins.queue.is_empty()
+            || !logins.clients.is_empty()
+            || !logins.cancel_requests.is_empty()
+            || !logins.listeners.is_empty();
         self.io.publish_waiting_logins(used_up);
     }
 
@@ -194,6 +225,14 @@ impl<P: Pooler> Driver<P> {
         };
         self.io.now = began;
         let until = began.after(share);
+        if self.serve_cancel_requests(until) {
+            return true;
+        }
+        if self.io.turn.logins.are_waiting() && self.io.turn.logins.clients.len() < ACCEPTED_MAX {
+            for index in mem::take(&mut self.io.turn.logins.listeners) {
+                self.accept(index, began.after(share / 2));
+            }
+        }
         while let Some(key) = self.io.turn.logins.take() {
             match key {
                 Key::Connection(token) => self.serve_postponed(token),
@@ -214,6 +253,18 @@ impl<P: Pooler> Driver<P> {
         }
         while let Some(index) = self.io.turn.logins.listeners.pop() {
             self.accept(index, until);
+            if self.clock.now() >= until {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Returns whether the time was used up.
+    fn serve_cancel_requests(&mut self, until: Time) -> bool {
+        while let Some(token) = self.io.turn.logins.cancel_requests.pop_front() {
+            self.serve_postponed(token);
+            self.settle();
             if self.clock.now() >= until {
                 return true;
             }
@@ -253,4 +304,11 @@ impl<P: Pooler> Driver<P> {
         self.io.execute(&mut self.actions, &[]);
         self.settle();
     }
+}
+
+/// Returns whether a client that has just connected has sent a cancel request. Its bytes stay in the socket.
+pub(super) fn sends_cancel_request(fd: impl AsFd) -> bool {
+    let mut head = [0; 8];
+    let peeked = recv(&fd, &mut head, RecvFlags::PEEK);
+    peeked.is_ok() && is_cancel_request(&head)
 }

@@ -83,6 +83,61 @@ fn a_query_waits_for_one_step_of_a_login_at_most() {
     }
 }
 
+/// Returns the number of steps of logins before the cancel request, or `None` if it was not read yet.
+fn steps_before_cancel_request(seen: &[Seen]) -> Option<usize> {
+    let is_cancel = |one: &Seen| matches!(one, Seen::Received(bytes) if *bytes == cancel_request());
+    let place = seen.iter().position(is_cancel)?;
+    Some(count_steps(&seen[..place]))
+}
+
+fn cancel_request() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    pgweir_wire::cancel_request(&mut bytes, 1, b"abcd");
+    bytes
+}
+
+/// Most clients connect before they send anything, so the connection of the cancel request is open already.
+#[test]
+fn a_cancel_request_comes_before_logins() {
+    let (mut world, _client, mut logins) = storm();
+    let mut cancel = logins.pop().expect("a client");
+    for login in &mut logins {
+        write(login, b"startup");
+    }
+    world.turns();
+    write(&mut cancel, &cancel_request());
+    world.until(|seen| steps_before_cancel_request(seen).is_some());
+    let steps = steps_before_cancel_request(&world.seen());
+    assert!(steps <= Some(3), "{steps:?} steps of logins came first");
+    world.until(|seen| count_steps(seen) > LOGINS / 2);
+}
+
+#[test]
+fn a_cancel_request_among_new_clients_comes_before_logins() {
+    let (mut world, _client, mut logins) = storm();
+    for login in &mut logins {
+        write(login, b"startup");
+    }
+    world.turns();
+    let path = world.folder.path().join(".s.PGSQL.5432");
+    let mut others = Vec::new();
+    for number in 0..6 {
+        let mut client = UnixStream::connect(&path).expect("connect");
+        match number {
+            5 => write(&mut client, &cancel_request()),
+            _ => write(&mut client, b"startup"),
+        }
+        others.push(client);
+    }
+    world.until(|seen| steps_before_cancel_request(seen).is_some());
+    let steps = steps_before_cancel_request(&world.seen());
+    assert!(steps <= Some(9), "{steps:?} steps of logins came first");
+    // The others are served after the logins that came before them.
+    world.until(|seen| count_accepted(seen) == 5);
+    let left = LOGINS + 5;
+    world.until(|seen| count_steps(seen) + 9 >= left);
+}
+
 #[test]
 fn disconnects_of_idle_clients_wait_too() {
     let (mut world, mut client, logins) = storm();
