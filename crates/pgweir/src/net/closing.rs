@@ -135,6 +135,7 @@ impl Io {
 
     fn linger(&mut self, token: Token, connection: Connection, report_to: Option<Arc<SharedPool>>) {
         let hung_up = connection.input.hung_up;
+        let closes_cleanly = connection.output.closes_cleanly;
         let unsent = connection.output.unsent;
         let unsent_left = unsent.is_some();
         let mut lingering = Lingering {
@@ -145,7 +146,7 @@ impl Io {
             serial: NO_TIMER,
             report_to,
         };
-        if !unsent_left && lingering.is_done(hung_up) {
+        if !unsent_left && (closes_cleanly || lingering.is_done(hung_up)) {
             self.poller.forget(Key::Connection(token));
             self.report_closed(lingering.report_to.take());
             drop(lingering);

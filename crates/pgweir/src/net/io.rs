@@ -225,14 +225,16 @@ impl Io {
     pub(super) fn depart(
         &mut self,
         conn: Token,
-        record: Box<ClientRecord>,
+        mut record: Box<ClientRecord>,
         server: Option<HandedOverServer>,
     ) {
         let own = server.as_ref().map(|along| self.detach(along.conn));
-        let (Some((connection, _)), None | Some(Some(_))) = (self.detach(conn), &own) else {
+        let (Some((connection, early)), None | Some(Some(_))) = (self.detach(conn), &own) else {
             debug_assert!(false, "a client leaves that is not connected");
             return;
         };
+        // The last bytes of a client that has hung up.
+        record.early.extend(early);
         let worker = self.id;
         let (server, server_tls) = server
             .zip(own.flatten())

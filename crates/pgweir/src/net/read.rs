@@ -19,6 +19,8 @@ const READS_PER_TURN: u8 = 4;
 /// The time in microseconds for processing one read. After a longer time the other connections are served, and the
 /// connection's next read is half as long.
 const SLICE_US: u64 = 1_000;
+/// The message by which a client announces its end.
+const TERMINATE: [u8; 5] = *b"X\0\0\0\x04";
 /// The shortest read. Its bytes are processed in less than a slice.
 const READ_MIN: usize = 16 * 1024;
 
@@ -61,8 +63,14 @@ impl<P: Pooler> Driver<P> {
         let peeked = match connection.tls {
             Some(_) => self.peek_secure(token),
             None if connection.input.receive.early => Ok(self.io.first_early(token)),
+            None if connection.is_leaving() => return self.read_last(token),
             None => peek_byte(connection),
         };
+        self.answer_peek(token, peeked);
+    }
+
+    /// Answers a Peek with the first byte, or keeps it for later.
+    fn answer_peek(&mut self, token: Token, peeked: Result<Option<u8>, Errno>) {
         let Some(connection) = self.io.table.get(token) else {
             return;
         };
@@ -76,6 +84,32 @@ impl<P: Pooler> Driver<P> {
             Err(error) => return self.end(token, error_text(error)),
         };
         self.call(|pooler, now, out| pooler.peeked(token, first, now, out));
+    }
+
+    /// Answers a Peek for a client that has hung up. Reads all bytes that the client has sent, so that its end, which
+    /// is Terminate in most cases, needs no other read. If the client does not end now, core gets the bytes later.
+    fn read_last(&mut self, token: Token) {
+        let Some(connection) = self.io.table.get(token) else {
+            return;
+        };
+        let room = connection.read_max(self.buffer.len());
+        let read = recv(&connection.fd, &mut self.buffer[..room], RecvFlags::empty());
+        let length = match read {
+            Ok((_, length)) => length,
+            Err(error) => return self.answer_peek(token, Err(error)),
+        };
+        connection.output.closes_cleanly = length < room;
+        let last = &self.buffer[..length];
+        let first = last.first().copied();
+        let is_terminate = *last == TERMINATE;
+        if !is_terminate {
+            self.io.keep_early(token, last);
+        }
+        self.answer_peek(token, Ok(first));
+        if is_terminate && self.io.table.get(token).is_some() {
+            self.io.keep_early(token, &TERMINATE);
+        }
+        self.queue_if_readable(token);
     }
 
     fn read(&mut self, token: Token) {

@@ -68,6 +68,8 @@ pub(crate) struct OutputState {
     pub(crate) has_room: bool,
     /// Whether pgweir has sent something since it last received something.
     pub(crate) answered: bool,
+    /// Whether a close sends no reset: the client has hung up, and everything was read that it had sent.
+    pub(crate) closes_cleanly: bool,
     /// The error of a failed write. Everything that is sent after it is dropped.
     pub(crate) failed: Option<Errno>,
     /// Bytes that the socket did not accept yet.
@@ -75,6 +77,12 @@ pub(crate) struct OutputState {
 }
 
 impl Connection {
+    /// Returns whether a client has hung up that may have sent no more than Terminate.
+    #[inline]
+    pub(super) fn is_leaving(&self) -> bool {
+        self.client && self.input.hung_up && self.mode == ReadMode::Notify
+    }
+
     /// Creates the state of a connection that was just opened.
     pub(crate) fn new(fd: OwnedFd, mode: ReadMode, client: bool) -> Self {
         Self {
@@ -98,6 +106,7 @@ impl Connection {
             output: OutputState {
                 has_room: false,
                 answered: false,
+                closes_cleanly: false,
                 failed: None,
                 unsent: None,
             },

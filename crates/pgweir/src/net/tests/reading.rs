@@ -84,6 +84,33 @@ fn a_hang_up_while_reading_is_held_is_reported_once() {
     }
 }
 
+/// The bytes are read for the answer. They are delivered if the core does not close the connection.
+#[test]
+fn the_last_bytes_of_a_client_that_has_hung_up_are_delivered() {
+    for last in [
+        &b"X\0\0\0\x04"[..],
+        b"Q\0\0\0\x06;\0X\0\0\0\x04",
+        &[b'Q'; 20_000],
+    ] {
+        let mut world = World::new();
+        let mut client = world.client();
+        world.answer(|conn, seen, out| {
+            if *seen == Seen::HungUp {
+                out.list.push(Action::Peek(conn));
+            }
+        });
+        world.mode(ReadMode::Notify);
+        write(&mut client, last);
+        drop(client);
+        world.until(|seen| seen.contains(&Seen::Readable));
+        let expected = [Seen::HungUp, Seen::Peeked(Some(last[0])), Seen::Readable];
+        assert_eq!(world.seen(), expected);
+        world.mode(ReadMode::Deliver);
+        world.until(|seen| seen.last() == Some(&Seen::Closed("end".to_owned())));
+        assert_eq!(received(&world.seen()), last);
+    }
+}
+
 #[test]
 fn a_hang_up_without_bytes_peeks_as_the_end() {
     let mut world = World::new();
