@@ -133,7 +133,8 @@ def test_check_warns_of_ports_in_use(program, new_pooler):
     """Another process, usually the running pooler, uses the port, and does not notice the check."""
     pooler = new_pooler(None)
     pooler.start()
-    machine.wait_until(lambda: pooler.log().count("unexpected eof") >= 2, what="its start is over")
+    machine.wait_until(lambda: pooler.log().count("unexpected eof") >= 2 and "process up" in pooler.log(),
+                       what="its start is over")
     before = pooler.log()
     said = warnings(run(program, "check", pooler.ini_path, folder=pooler.folder))
     places = [("listen_addr", f"127.0.0.1:{pooler.port}"), ("unix_socket_dir", pooler.unix_path)]

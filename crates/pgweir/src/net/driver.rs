@@ -178,8 +178,9 @@ impl<P: Pooler> Driver<P> {
             self.dispatch(Key::of(event), event.flags);
             self.settle();
         }
+        let mut is_idle = events.is_empty();
         if self.io.poller.is_ring() {
-            self.dispatch_completed()?;
+            is_idle &= !self.dispatch_completed()?;
         }
         self.serve_carried();
         self.serve_timers();
@@ -195,15 +196,14 @@ impl<P: Pooler> Driver<P> {
         }
         match self.io.log.is_empty() {
             true => self.log_since = None,
-            false => self.flush_log(events.is_empty()),
+            false => self.flush_log(is_idle),
         }
         Ok(())
     }
 
-    /// Writes the collected log lines if `is_idle`: the wait has reported no events. With io_uring, this is always so,
-    /// since the events are taken from the ring later. Otherwise the lines wait for more lines, for at most
-    /// [`LOG_WAIT_US`]: a login writes two lines, and a system call for each of them would take half as long as the
-    /// login.
+    /// Writes the collected log lines if `is_idle`: the wait has reported no events. Otherwise the lines wait for more
+    /// lines, for at most [`LOG_WAIT_US`]: a login writes two lines, and a system call for each of them would take half
+    /// as long as the login.
     fn flush_log(&mut self, is_idle: bool) {
         let since = *self.log_since.get_or_insert(self.io.now);
         if is_idle || self.io.now.since(since) >= LOG_WAIT_US {

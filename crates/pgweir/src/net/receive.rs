@@ -23,11 +23,13 @@ use super::{
 const SHORT_READS: u8 = 4;
 
 impl<P: Pooler> Driver<P> {
-    /// Processes the events of a ring.
-    pub(super) fn dispatch_completed(&mut self) -> io::Result<()> {
+    /// Processes the events of a ring. Returns whether there were any.
+    pub(super) fn dispatch_completed(&mut self) -> io::Result<bool> {
+        let mut were_any = false;
         while let Some(ring) = &mut self.io.poller.ring
             && let Some(completed) = ring.next()
         {
+            were_any = true;
             match completed {
                 Completed::Ready(key, flags) => self.dispatch(key, flags),
                 Completed::Received(token, filled) => self.on_received(token, filled),
@@ -39,7 +41,7 @@ impl<P: Pooler> Driver<P> {
             }
             self.settle();
         }
-        Ok(())
+        Ok(were_any)
     }
 
     fn on_received(&mut self, token: Token, filled: Filled) {
