@@ -443,6 +443,7 @@ impl<P: Pooler> Driver<P> {
             match timer {
                 Timer::Linger { slot, serial } => self.io.on_linger_timer(slot, serial),
                 Timer::Reconnect(token) => self.io.attempt(token),
+                Timer::Stream(token) => self.on_stream_timer(token),
                 Timer::Accept => self.io.resume_accepting(),
             }
             self.settle();

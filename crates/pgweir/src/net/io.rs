@@ -301,6 +301,7 @@ impl Io {
                 connection.output.failed = Some(Errno::from_io_error(&error).unwrap_or(Errno::IO));
             }
         }
+        connection.stop_streaming();
         // The other worker's poller reports all events again, but not that the peer has ended its encryption.
         connection.input.readable = false;
         connection.input.hung_up = connection.tls.as_deref().is_some_and(TlsSession::has_ended);

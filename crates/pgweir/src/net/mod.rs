@@ -35,6 +35,7 @@ mod receive;
 mod ring;
 mod secure;
 mod send;
+mod streaming;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -106,21 +106,35 @@ impl SocketOptions {
 
 /// Makes the kernel hold a new connection until its first bytes have arrived (for about a second, then again at the
 /// peer's next packet).
+fn set_defer_accept(fd: impl AsFd, on: bool) -> io::Result<()> {
+    set_option(fd, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, on.into())
+}
+
+/// Makes a socket report bytes only when this number of them has arrived (`SO_RCVLOWAT`), or the connection has ended.
+pub(super) fn set_receive_mark(fd: impl AsFd, bytes: libc::c_int) -> io::Result<()> {
+    set_option(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, bytes)
+}
+
 #[allow(
     unsafe_code,
-    reason = "no crate has this option in a safe form, and it saves a wakeup and a read for each login"
+    reason = "no crate has these options in a safe form: one saves a wakeup and a read for each login, the other wakeups \
+              while a large result arrives"
 )]
-fn set_defer_accept(fd: impl AsFd, on: bool) -> io::Result<()> {
-    let seconds = libc::c_int::from(on);
+fn set_option(
+    fd: impl AsFd,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: libc::c_int,
+) -> io::Result<()> {
     // SAFETY: the descriptor is open as long as it is borrowed, and the option's value is an int
     // that lives until the call returns.
     let result = unsafe {
         libc::setsockopt(
             fd.as_fd().as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_DEFER_ACCEPT,
-            (&raw const seconds).cast(),
-            size_of_val(&seconds) as libc::socklen_t,
+            level,
+            name,
+            (&raw const value).cast(),
+            size_of_val(&value) as libc::socklen_t,
         )
     };
     if result == 0 {

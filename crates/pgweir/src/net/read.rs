@@ -1,5 +1,7 @@
 //! The incoming side: one shared buffer for all connections. Nothing is read before the core wants the bytes.
 
+use std::mem;
+
 use pgweir_core::{Closed, ReadMode, Time, Token};
 use rustix::{
     io::Errno,
@@ -11,6 +13,7 @@ use super::{
     io::Pending,
     poller::Key,
     pooler::Pooler,
+    streaming::LONG_READ,
     table::{Connection, Removed},
 };
 
@@ -139,14 +142,20 @@ impl<P: Pooler> Driver<P> {
         match recv(&connection.fd, &mut self.buffer[..room], RecvFlags::empty()) {
             Ok((_, 0)) => self.end(token, Closed::Eof),
             Ok((_, length)) => {
-                connection.output.answered = false;
+                if mem::replace(&mut connection.output.answered, false) {
+                    connection.stream.end_count();
+                }
                 // A short read has emptied the socket, so more bytes will be a new edge. Only the end of the stream may
                 // have been reported already.
                 connection.input.readable = length == room || connection.input.hung_up;
+                let is_long = length >= LONG_READ && !connection.client;
                 if is_ring {
-                    connection.count_read(length == room);
+                    connection.count_read(length == room || is_long);
                 }
                 self.process_read(token, length);
+                if is_long {
+                    self.count_long_read(token);
+                }
                 if is_ring {
                     self.io.receive_soon(token);
                 }

@@ -3,7 +3,7 @@
 //! The core does not know of this. The driver keeps bytes that the core does not want yet, and delivers them before all
 //! later bytes.
 
-use std::io;
+use std::{io, mem};
 
 use pgweir_core::{ReadMode, Token};
 use rustix::io::Errno;
@@ -15,6 +15,7 @@ use super::{
     pooler::Pooler,
     read::error_text,
     ring::{Completed, Filled},
+    streaming::LONG_READ,
     table::Connection,
 };
 
@@ -72,8 +73,13 @@ impl<P: Pooler> Driver<P> {
             self.io.keep_early(token, &self.buffer[..length]);
             return self.serve(token);
         }
-        connection.output.answered = false;
+        if mem::replace(&mut connection.output.answered, false) {
+            connection.stream.end_count();
+        }
         self.process_read(token, length);
+        if length >= LONG_READ {
+            self.count_long_read(token);
+        }
     }
 
     /// Passes bytes to the core that were kept for it.
@@ -139,6 +145,7 @@ impl Connection {
             && self.mode == ReadMode::Deliver
             && self.tls.is_none()
             && !self.frozen
+            && !self.stream.is_on()
             && !self.has_input()
             && !self.input.hung_up
             && !self.input.peek

@@ -5,7 +5,7 @@ use std::{collections::HashMap, os::fd::OwnedFd};
 use pgweir_core::{ReadMode, Token, takeover::TlsState};
 use rustix::io::Errno;
 
-use super::{connect::Connecting, logins::Postponed, send::Unsent};
+use super::{connect::Connecting, logins::Postponed, send::Unsent, streaming::StreamState};
 use crate::tls::TlsSession;
 
 /// The driver's state of an open connection. An idle client needs this memory and no more.
@@ -25,6 +25,8 @@ pub(crate) struct Connection {
     pub(crate) logs_in: bool,
     /// The events of a client that are postponed until queries have been served.
     pub(crate) postponed: Postponed,
+    /// How far a server is in a large result.
+    pub(crate) stream: StreamState,
     /// The state of its output.
     pub(crate) output: OutputState,
     /// The TLS session, if the connection is encrypted.
@@ -103,6 +105,7 @@ impl Connection {
             client,
             logs_in: false,
             postponed: Postponed::Nothing,
+            stream: StreamState::default(),
             output: OutputState {
                 has_room: false,
                 answered: false,

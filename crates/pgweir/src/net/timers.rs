@@ -11,6 +11,8 @@ pub(crate) enum Timer {
     Linger { slot: u32, serial: u32 },
     /// Try to connect again.
     Reconnect(Token),
+    /// Read from a server that streams a large result.
+    Stream(Token),
     /// Try to accept again after the process was out of file descriptors.
     Accept,
 }
