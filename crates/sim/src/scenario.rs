@@ -290,7 +290,7 @@ impl Scenario {
             },
             server_tls: rng.bool(),
             standbys: false,
-            moves: (seed / 4).is_multiple_of(3),
+            moves: !(seed / 4).is_multiple_of(3),
             settings,
             databases,
         }

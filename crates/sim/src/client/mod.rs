@@ -367,6 +367,11 @@ impl Client {
         if self.made_error && tag == backend::READY_FOR_QUERY {
             return self.answered(tag, body);
         }
+        // The pooler has answered a simple query itself. The first ReadyForQuery of a server may belong to the next request.
+        let is_query = matches!(self.asked(), Some(Ask::Query));
+        if is_query && tag == backend::READY_FOR_QUERY && std::mem::take(&mut self.alone) {
+            return self.answered(tag, body);
+        }
         let is_for_pooler = |said: &&SentMessage| {
             let (of_server, ask) = (said.message[0], self.asked());
             said.message != message && self.own.is_for_pooler(ask, of_server, tag)
