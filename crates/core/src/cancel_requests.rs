@@ -345,7 +345,7 @@ fn open(
         return;
     };
     // The address of the server connection: the host name may have the addresses of other servers, too.
-    let endpoint = match server.link.addresses {
+    let endpoint = match server.link.addresses() {
         Some((_, Address::Tcp(remote))) => Arc::new(Endpoint::Tcp {
             host: remote.ip().to_string(),
             port: remote.port(),

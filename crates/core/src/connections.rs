@@ -116,7 +116,7 @@ impl Connections {
         let mut next = None;
         racers.retain(|&login| {
             let planned = match self.get(login) {
-                Some(Conn::Server(server)) => server.link.race.planned_at(),
+                Some(Conn::Server(server)) => server.link.race().planned_at(),
                 _ => None,
             };
             next = Time::earlier(next, planned);
@@ -131,7 +131,7 @@ impl Connections {
     pub(crate) fn holds(&self, server: Token, wanted: &Settings, sql: &SqlStatements) -> bool {
         match self.get(server) {
             Some(Conn::Server(server)) => {
-                server.session.settings.held.is_same(wanted)
+                server.session.settings.held().is_same(wanted)
                     && server.session.sql_statements.held().is_same(sql)
             }
             _ => false,

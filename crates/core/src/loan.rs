@@ -32,7 +32,7 @@ pub(crate) fn begin(
     server.replies.wait_no_longer();
     out.read(
         client_conn,
-        if server.link.is_blocked {
+        if server.link.is_blocked() {
             ReadMode::Hold
         } else {
             ReadMode::Deliver

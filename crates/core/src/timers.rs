@@ -72,16 +72,18 @@ fn server_overdue(env: &Env<'_>, token: Token, server: &Server) -> Option<Effect
         let database = config.database(&server.shared.key.database);
         database.is_some_and(|database| database.host.len() > 1)
     };
-    let patience = match (server.link.addresses, settings.host_connect_timeout.0) {
+    let patience = match (server.link.addresses(), settings.host_connect_timeout.0) {
         _ if server.purpose().checks_host() => settings.host_check_timeout.0,
         (None, patience @ 1..) if has_others(server) => patience,
         _ => settings.server_connect_timeout.0,
     };
     match server.duty() {
-        Duty::Login(_) if patience > 0 && env.now.since(server.times.connected_at) >= patience => {
+        Duty::Login(_)
+            if patience > 0 && env.now.since(server.times.connected_at()) >= patience =>
+        {
             Some(Effect::Server(ServerEffect::EndLogin(token)))
         }
-        Duty::Login(_) if (server.link.race.planned_at()).is_some_and(|at| at <= env.now) => {
+        Duty::Login(_) if (server.link.race().planned_at()).is_some_and(|at| at <= env.now) => {
             Some(Effect::Server(ServerEffect::BeginRace(token)))
         }
         Duty::Cleaning { until, .. } if *until <= env.now => {

@@ -13,7 +13,7 @@ pub struct ClientNames {
     /// The length of all names and texts in `prepared`, in bytes.
     prepared_bytes: usize,
     /// Whether SQL may have prepared statements that are not in `prepared`.
-    pub(crate) has_hidden: bool,
+    has_hidden: bool,
     /// The last change to the client's names whose replies pgweir awaits before it forwards the client's message.
     awaited: Option<AwaitedChange>,
 }
@@ -139,6 +139,17 @@ impl ClientNames {
         (change.client == client && change.has_failed).then_some(change.refused)
     }
 
+    /// Notes a text that may prepare statements whose names the text does not show.
+    pub fn hide(&mut self) {
+        self.has_hidden = true;
+    }
+
+    /// Returns whether SQL may have prepared statements that pgweir does not know.
+    #[must_use]
+    pub fn has_hidden(&self) -> bool {
+        self.has_hidden
+    }
+
     /// Forgets the texts that SQL has prepared: an inspection has found all of them.
     pub fn forget_texts(&mut self) {
         self.prepared.clear();
@@ -158,10 +169,10 @@ mod tests {
             names.prepare(b"p", b"SELECT 1");
             names.prepare(&number.to_be_bytes(), b"SELECT 2");
         }
-        assert!(names.has_hidden, "one too many");
+        assert!(names.has_hidden(), "one too many");
         assert_eq!(names.prepared(b"p").count(), 1);
         names.forget_texts();
-        assert!(!names.has_hidden && names.prepared(b"p").next().is_none());
+        assert!(!names.has_hidden() && names.prepared(b"p").next().is_none());
     }
 
     #[test]
@@ -172,12 +183,12 @@ mod tests {
             names.prepare(name, &text);
             names.prepare(name, &text);
         }
-        assert!(!names.has_hidden, "the same text again takes no memory");
+        assert!(!names.has_hidden(), "the same text again takes no memory");
         names.prepare(b"d", &text);
-        assert!(names.has_hidden && names.prepared(b"d").next().is_none());
+        assert!(names.has_hidden() && names.prepared(b"d").next().is_none());
         names.forget_texts();
         names.prepare(b"d", &text);
-        assert!(!names.has_hidden && names.prepared(b"d").next().is_some());
+        assert!(!names.has_hidden() && names.prepared(b"d").next().is_some());
     }
 
     #[test]

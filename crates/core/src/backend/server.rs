@@ -221,7 +221,7 @@ impl Server {
     #[must_use]
     pub fn subject(&self) -> String {
         let key = &self.shared.key;
-        let at = match self.link.addresses {
+        let at = match self.link.addresses() {
             Some((_, Address::Tcp(remote))) => remote.to_string(),
             _ => self.link.endpoint().to_string(),
         };
@@ -239,7 +239,7 @@ impl Server {
     #[must_use]
     #[inline]
     pub fn schema(&self) -> u32 {
-        let own = self.session.transaction.schema;
+        let own = self.session.transaction.schema();
         own.unwrap_or_else(|| self.shared.catalog.schema())
     }
 
@@ -248,7 +248,7 @@ impl Server {
     pub fn settle_schema(&mut self) {
         self.shared.catalog.schema_changed();
         if self.replies.is_last() || self.replies.is_settled() {
-            self.session.transaction.schema = None;
+            self.session.transaction.forget_schema();
         }
     }
 
@@ -412,7 +412,8 @@ impl Server {
     #[inline]
     pub fn is_stale(&self, check_after: u64, now: Time) -> bool {
         // A server that has just logged in needs no check.
-        now.since(self.times.freed_at) >= check_after && (check_after > 0 || self.times.was_lent())
+        now.since(self.times.freed_at()) >= check_after
+            && (check_after > 0 || self.times.was_lent())
     }
 
     /// Notes an internal query that is about to be sent.

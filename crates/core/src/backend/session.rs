@@ -94,10 +94,10 @@ impl ServerSession {
     #[must_use]
     #[inline]
     pub fn must_act_before_ready(&self) -> bool {
-        self.notifications.has_listening_client
+        self.notifications.has_listening_client()
             | self.notifications.is_any_pending()
-            | self.settings.has_unsent
-            | self.extension.is_new
+            | self.settings.has_unsent()
+            | self.extension.is_new()
             | !self.transaction.effects().is_empty()
     }
 
@@ -111,8 +111,8 @@ impl ServerSession {
     #[must_use]
     #[inline]
     pub fn reads_command_tags(&self) -> bool {
-        self.notifications.has_listening_client
-            | self.settings.reads_notices
+        self.notifications.has_listening_client()
+            | self.settings.reads_notices()
             | !self.transaction.effects().is_empty()
     }
 
@@ -129,7 +129,7 @@ impl ServerSession {
     #[must_use]
     #[inline]
     pub fn is_to_clean(&self) -> bool {
-        self.clean.is_due || self.changes.needs_clean()
+        self.clean.is_due() || self.changes.needs_clean()
     }
 
     /// Returns whether the extension has reported state that only ends with the server connection.
@@ -144,7 +144,7 @@ impl ServerSession {
     pub fn take_report_as_inspection(&mut self) {
         let is_complete = (self.extension.last()).is_some_and(|report| !report.unclear);
         let is_unseen = self.changes.effects().intersects(NOT_REPORTED);
-        if is_complete && !self.extension.is_new && !is_unseen {
+        if is_complete && !self.extension.is_new() && !is_unseen {
             self.changes.note_inspected();
         }
     }
@@ -156,14 +156,18 @@ impl ServerSession {
     pub fn may_have_role(&self) -> bool {
         self.changes.affects_role()
             || self.transaction.effects().contains(Effects::ROLE)
-            || self.settings.held.iter().any(|(name, _)| is_identity(name))
+            || self
+                .settings
+                .held()
+                .iter()
+                .any(|(name, _)| is_identity(name))
     }
 
     /// Returns the settings under which the server analyses a statement that is sent now; `None` if they are unknown.
     #[must_use]
     #[inline]
     pub fn settings_now(&self) -> Option<&Settings> {
-        (!self.changes.affects_literal_syntax()).then_some(&self.settings.held)
+        (!self.changes.affects_literal_syntax()).then_some(self.settings.held())
     }
 
     /// Notes that a client's text, or a message with such effects, is sent.
@@ -179,10 +183,10 @@ impl ServerSession {
     pub fn needs_inspection_now(&self) -> bool {
         // State that the extension does not report needs a query in any case, which can wait as without the extension.
         let waits = self.changes.effects().intersects(NOT_REPORTED);
-        self.extension.last().is_some() && self.extension.is_new && !waits
+        self.extension.last().is_some() && self.extension.is_new() && !waits
             || self.transaction.effects().intersects(Effects::LISTEN)
-            || !self.settings.reset.is_empty()
-            || self.inspections.must_be_exact
+            || !self.settings.reset().is_empty()
+            || self.inspections.must_be_exact()
     }
 
     /// Notes that this client may have used a sequence on this server.
@@ -295,9 +299,9 @@ impl ServerSession {
 
     /// Notes that the session has these settings, which pgweir has sent.
     pub fn holds(&mut self, settings: &Settings) {
-        self.settings.held = settings.clone();
+        self.settings.set_held(settings.clone());
         self.lasting.note_settings(settings);
-        self.extension.is_new = false;
+        self.extension.note_known();
     }
 
     /// Notes that a request of the client has failed.
@@ -308,7 +312,7 @@ impl ServerSession {
 
     /// Notes that an inspection has read the session. `channels` means that it has also read the channels.
     pub fn inspected(&mut self, channels: Option<Vec<Vec<u8>>>) {
-        self.notifications.channels = channels;
+        self.notifications.note_inspected(channels);
         self.transaction.forget_effects();
         self.inspections.note_known();
         self.settings.forget_texts();
@@ -322,8 +326,8 @@ impl ServerSession {
             self.changes.raise(Class::Sequences);
         }
         self.inspections.note_known();
-        self.extension.is_new = false;
-        self.clean.is_due = false;
+        self.extension.note_known();
+        self.clean.note_settings_cleaned();
     }
 
     /// Returns whether the session's settings are known from the client's texts, and no other state must be read at the
@@ -332,8 +336,8 @@ impl ServerSession {
     pub fn settings_are_known_from_texts(&self) -> bool {
         self.extension.last().is_none()
             && !self.must_inspect_before_ready()
-            && !self.inspections.is_missing
-            && !self.clean.is_due
+            && !self.inspections.is_missing()
+            && !self.clean.is_due()
             && !self.may_have_role()
     }
 
@@ -352,11 +356,11 @@ impl ServerSession {
     /// end of the request.
     pub fn client_left(&mut self) {
         self.transaction.client_left();
-        self.queries.ready_is_held = false;
+        self.queries.release_ready();
         self.settings.client_left();
         self.sql_statements.forget_rejections();
         self.notifications.client_left();
-        self.inspections.turn_until = None;
+        self.inspections.set_turn(None);
         self.signals = None;
     }
 
@@ -374,8 +378,8 @@ impl ServerSession {
         ];
         let marks = || {
             first_of(&[
-                (self.clean.is_due, "a clean"),
-                (self.extension.is_new, "a report of the extension"),
+                (self.clean.is_due(), "a clean"),
+                (self.extension.is_new(), "a report of the extension"),
                 (
                     self.sql_statements.has_rejections(),
                     "errors of statements that could not be prepared",
@@ -396,7 +400,7 @@ impl ServerSession {
         self.transaction.forget_effects();
         self.transaction.forget_changed_roles();
         self.queries.note_cleaned();
-        self.clean.must_ask_rights = false;
+        self.clean.note_cleaned();
         self.inspections.note_cleaned();
         self.recent_texts.clear();
         self.signals = None;

@@ -49,15 +49,15 @@ mod tests {
             session.client_left();
             assert_eq!(session.unfinished(), None, "{before:?}");
         };
-        check(|session| session.queries.ready_is_held = true);
-        check(|session| session.settings.has_unsent = true);
-        check(|session| session.settings.reads_notices = true);
+        check(|session| session.queries.hold_ready(true));
+        check(|session| session.settings.note_unsent());
+        check(|session| session.settings.set_reads_notices(true));
         check(|session| session.sql_statements.keep_rejection(b"s", Vec::new()));
-        check(|session| session.notifications.listens_itself = true);
+        check(|session| session.notifications.send_next_listen());
         check(|session| session.inspected(Some(vec![b"channel".to_vec()])));
         check(|session| session.note_signal(7));
         check(|session| session.note(Effects::TERMINATES, b""));
-        check(|session| session.inspections.turn_until = Some(Time(1)));
+        check(|session| session.inspections.set_turn(Some(Time(1))));
     }
 
     #[test]

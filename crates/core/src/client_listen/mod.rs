@@ -326,7 +326,7 @@ pub(crate) fn unlisten_completed(
         return;
     };
     let is_own = matches!(server.replies.current(), Some(Request::Internal(_)));
-    if !server.session.notifications.has_listening_client || is_own {
+    if !server.session.notifications.has_listening_client() || is_own {
         return;
     }
     let client = server.client();

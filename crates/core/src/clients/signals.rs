@@ -79,7 +79,7 @@ impl ClientSignals<'_> {
         let Some((client_conn, client, server)) = self.connections.pair_of(conn) else {
             return;
         };
-        if std::mem::take(&mut server.session.queries.ready_is_held) {
+        if server.session.queries.release_ready() {
             enter(Phase::Relaying, client_conn, client, conn, server);
             let inspect = Effect::Session(conn, SessionEffect::InspectHeld);
             return self.effects.push(inspect);

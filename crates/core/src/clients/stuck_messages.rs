@@ -94,7 +94,7 @@ fn progress_of(
         let server = connections.server(token)?;
         let owes = is_on && is_read && owes_nothing_else(server);
         let place = server.stream.place().filter(|_| owes);
-        Some((&mut server.link.progress, place))
+        Some((server.link.progress_mut(), place))
     }
 }
 
@@ -112,7 +112,7 @@ fn owes_rest(server: &Server, within: Option<u8>) -> bool {
     let is_request = matches!(within, Some(frontend::QUERY | frontend::FUNCTION_CALL));
     let is_statement = matches!(within, Some(frontend::QUERY | frontend::EXECUTE));
     matches!(server.duty().phase(), Some(Phase::Relaying))
-        && !server.link.is_blocked
+        && !server.link.is_blocked()
         && server.purpose().replication() == Replication::None
         && !server.replies.is_copy_in()
         && server.replies.owed_to_client() <= usize::from(is_request)

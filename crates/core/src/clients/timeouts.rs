@@ -61,7 +61,7 @@ impl Timeouts<'_> {
         };
         match self.connections.get(server) {
             Some(Conn::Server(server)) => {
-                self.passed(hung_up_at.max(server.times.lent_at), patience)
+                self.passed(hung_up_at.max(server.times.lent_at()), patience)
             }
             _ => false,
         }
@@ -133,7 +133,7 @@ impl Timeouts<'_> {
         let is_busy = !server.replies.is_settled();
         let in_transaction = !server.is_outside_transaction();
         // The time in which the client still sends its request, such as the data of a COPY, does not count.
-        let asked_at = client.request.sent_at().max(server.times.client_sent_at);
+        let asked_at = client.request.sent_at().max(server.times.client_sent_at());
         if is_busy && self.passed(asked_at, patience.query) {
             Some(Fault::QueryTimeout)
         } else if !is_busy

@@ -122,7 +122,7 @@ impl WaitNotices<'_> {
                 if diagnosis.shares_cap(server, shares) {
                     diagnosis.others[state as usize] += 1;
                     if server.client().is_some() {
-                        let held = now.since(server.times.lent_at);
+                        let held = now.since(server.times.lent_at());
                         diagnosis.others_held = diagnosis.others_held.max(held);
                     }
                 }
@@ -131,7 +131,7 @@ impl WaitNotices<'_> {
             diagnosis.counts[state as usize] += 1;
             if let Some(client) = client {
                 diagnosis.longest.push(Holder {
-                    held: now.since(server.times.lent_at),
+                    held: now.since(server.times.lent_at()),
                     state,
                     pins,
                     client: client.origin.id,

@@ -26,7 +26,7 @@ impl Exchange<'_> {
             pool.is_some_and(|pool| pool.catalog.certificates.every_text_may_do_ddl());
         server.limit_cleaning(self.env.now.after(CLEAN_PATIENCE));
         // The flag need not survive a failure: a server whose clean fails is closed.
-        let is_unknown = std::mem::take(&mut server.session.clean.is_due);
+        let is_unknown = server.session.clean.begin();
         let mut clean = clean_of(server);
         if is_unknown {
             clean.class = Class::Opaque;
@@ -46,15 +46,15 @@ impl Exchange<'_> {
         };
         let text = clean.text(&statements);
         let is_opaque = clean.class == Class::Opaque;
-        server.session.queries.cleaned = is_opaque.then_some(None);
+        server.session.queries.begin_clean(is_opaque);
         out.ask(conn, server, InternalQuery::Clean, &text);
-        let lacks_baseline = server.session.settings.baseline.as_ref().is_none();
+        let lacks_baseline = server.session.settings.baseline().is_none();
         let pool = server.pool();
         if let Some(pool) = self.pools.get_mut(pool) {
             pool.stats.now.clean_count += 1;
         }
         if is_opaque && lacks_baseline {
-            server.session.queries.baseline_rows = Some(Vec::new());
+            server.session.queries.begin_baseline();
             out.ask(conn, server, InternalQuery::Baseline, BASELINE.as_bytes());
         }
     }
@@ -67,7 +67,7 @@ impl Exchange<'_> {
         if clean_of(server).changes_plans {
             server.statements.prepared.plans_discarded();
         }
-        let cleaned = server.session.queries.cleaned.take();
+        let cleaned = server.session.queries.end_clean();
         let expected = server.statements.prepared.len();
         let fits = |cleaned: Cleaned| cleaned.from_sql == 0 && cleaned.from_protocol == expected;
         match cleaned {
@@ -94,8 +94,7 @@ impl Exchange<'_> {
 
 /// Stores the parameter values of a clean session.
 pub(super) fn adopt_baseline(env: &Env<'_>, server: &mut Server) {
-    let queries = &mut server.session.queries;
-    let rows = queries.baseline_rows.take().unwrap_or_default();
+    let rows = server.session.queries.end_baseline();
     let baseline = Baseline::from_rows(&rows, env.directory.settings());
     if let Some(reported) = baseline {
         let mut facts = server.shared.facts.lock();
@@ -104,21 +103,21 @@ pub(super) fn adopt_baseline(env: &Env<'_>, server: &mut Server) {
         let baseline = same.unwrap_or_else(|| Arc::new(reported));
         facts.baseline = Some(Arc::clone(&baseline));
         drop(facts);
-        server.session.settings.baseline = Some(baseline);
+        server.session.settings.set_baseline(baseline);
     }
 }
 
 /// Returns which session state a clean of this server has to remove.
 pub(super) fn clean_of(server: &Server) -> Clean {
     let changes = &server.session.changes;
-    let held = &server.session.settings.held;
+    let held = server.session.settings.held();
     let has_role = held.iter().any(|(name, _)| is_identity(name));
     Clean {
         class: changes.class().max(Class::Settings),
         changes_role: changes.affects_role() || has_role,
         changes_plans: changes.affects_plans(),
         reseeds: server.session.extension.last().is_none(),
-        asks_rights: server.session.clean.must_ask_rights,
+        asks_rights: server.session.clean.must_ask_rights(),
         version: major_version(server),
     }
 }

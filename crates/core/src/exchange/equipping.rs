@@ -31,8 +31,8 @@ impl Exchange<'_> {
         client.request.note_transaction(now);
         client.socket.set_peeked(false);
         recording::equipped(&self.env, client, out);
-        server.times.lent_at = now;
-        if server.session.lasting.changes_at_login.is_some() && client.context.is_some() {
+        server.times.note_lent(now);
+        if server.session.lasting.awaits_first_loan() && client.context.is_some() {
             note_login_state(server);
         }
         (server.session.notifications).begin_loan(client.listening.is_some());
@@ -92,7 +92,7 @@ impl Exchange<'_> {
         if context.unproven {
             return self.try_startup(server_conn, client_conn, out);
         }
-        let is_equal = context.wanted.is_same(&server.session.settings.held)
+        let is_equal = context.wanted.is_same(server.session.settings.held())
             && context.sql.is_same(server.session.sql_statements.held())
             && (context.sql.is_empty()
                 || server
@@ -139,12 +139,12 @@ impl Exchange<'_> {
             return false;
         };
         let has_statements = take_statements_of(server, context, client.origin.id);
-        let text = plan(&context.wanted, &server.session.settings.held);
+        let text = plan(&context.wanted, server.session.settings.held());
         // The values are not logged: a custom parameter may contain a secret of the client.
         let shown = self.env.is_verbose().then(|| {
             let names = self.env.directory.names();
             let is_tracked = |name: &[u8]| names.tracked_position(name).is_some();
-            shown(&context.wanted, &server.session.settings.held, is_tracked)
+            shown(&context.wanted, server.session.settings.held(), is_tracked)
         });
         if text.is_none() && has_statements {
             return false;
@@ -189,11 +189,11 @@ impl Exchange<'_> {
         let (client_conn, client, server) = self.connections.pair_of(server_conn)?;
         if let Some(context) = &mut client.context {
             context.servers_lost = 0;
-            if server.session.clean.is_due {
+            if server.session.clean.is_due() {
                 self.clean_session(server_conn, out);
                 return None;
             }
-            if discards_plans(&context.wanted, &server.session.settings.held) {
+            if discards_plans(&context.wanted, server.session.settings.held()) {
                 server.statements.prepared.plans_discarded();
             }
             server.session.holds(&context.wanted);
@@ -234,7 +234,7 @@ const LOGIN_TRIGGERS: u32 = 17;
 /// Notes at the first loan of a server whether a login trigger may have left session state.
 #[cold]
 fn note_login_state(server: &mut Server) {
-    let Some(changes) = server.session.lasting.changes_at_login.take() else {
+    let Some(changes) = server.session.lasting.begin_first_loan() else {
         return;
     };
     if may_have_login_triggers(server) && server.shared.catalog.login_may_have_left_state(changes) {

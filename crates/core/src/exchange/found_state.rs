@@ -67,10 +67,10 @@ impl Exchange<'_> {
             server.session.settings.take_unsent();
         }
         let restored = adopted.and_then(|adopted| match is_cleaned {
-            true => plan(&adopted.target, &server.session.settings.held),
+            true => plan(&adopted.target, server.session.settings.held()),
             false => plan(&adopted.target, &adopted.held),
         });
-        let began = server.session.inspections.last_at;
+        let began = server.session.inspections.last_at();
         if goes_back {
             self.note_inspection_time(pool, began);
         }
@@ -184,7 +184,7 @@ fn settings(
         session.extension.last().is_none()
             && value.is_empty()
             && name.contains(&b'.')
-            && (wanted.get(name).is_none() || session.settings.reset.contains(name))
+            && (wanted.get(name).is_none() || session.settings.reset().contains(name))
     };
     // These parameters belong to the transaction, whatever the probe returns for them.
     let is_of_transaction = |name: &[u8]| {

@@ -31,7 +31,7 @@ impl Exchange<'_> {
             };
             return self.ask_state(conn, None, channels.into(), out);
         }
-        let baseline = server.session.settings.baseline.as_ref().cloned();
+        let baseline = server.session.settings.baseline().cloned();
         let baseline = baseline.or_else(|| server.shared.facts.lock().baseline.clone());
         if let Some(names) = named_only(server, baseline.as_deref()) {
             let named = Probe {
@@ -47,7 +47,7 @@ impl Exchange<'_> {
             .filter(|(name, _)| name.contains(&b'.'))
             .map(|(name, _)| name.into())
             .collect();
-        customs.extend(server.session.settings.named.iter().cloned());
+        customs.extend(server.session.settings.named().iter().cloned());
         let report = server.session.extension.last();
         let reported = report.iter().flat_map(|report| &report.custom_parameters);
         customs.extend(reported.map(|name| name.as_slice().into()));
@@ -56,8 +56,9 @@ impl Exchange<'_> {
         drop(known);
         // The value of a startup parameter does not show whether the client has set it again, or has reset it.
         let session = &server.session;
-        let baseline = baseline
-            .filter(|_| session.settings.reset.is_empty() && !session.inspections.must_be_exact);
+        let baseline = baseline.filter(|_| {
+            session.settings.reset().is_empty() && !session.inspections.must_be_exact()
+        });
         if baseline.is_some() {
             let base = client.context.iter().flat_map(|own| own.base.iter());
             let base = base.filter(|(name, _)| !is_identity(name));
@@ -89,8 +90,7 @@ impl Exchange<'_> {
             text.push(b';');
             text.extend_from_slice(&clean.settings_text());
         }
-        let answers = InspectionAnswers { cleans, ..answers };
-        server.session.queries.inspection = Some(Box::new(answers));
+        (server.session.queries).begin_inspection(InspectionAnswers { cleans, ..answers });
         server.ask(InternalQuery::Probe);
         let pool = server.pool();
         self.pools
@@ -109,7 +109,7 @@ impl Exchange<'_> {
     /// Handles the end of the answer to an inspection.
     pub(super) fn probed(&mut self, conn: Token, out: &mut Actions) -> Option<Effects> {
         let (_, client, server) = self.connections.known_pair_of(conn, out)?;
-        let answers = server.session.queries.inspection.take();
+        let answers = server.session.queries.end_inspection();
         let answers = out.known(answers, "the answers to an inspection")?;
         let InspectionAnswers {
             mut probe,
@@ -135,7 +135,7 @@ impl Exchange<'_> {
                     baseline: Arc::clone(baseline),
                     names: unexplained,
                 };
-                server.session.settings.baseline = None;
+                server.session.settings.forget_baseline();
                 probe.all = AllSettings::Listed;
                 let answers = InspectionAnswers {
                     unexplained: Some(doubted),
@@ -143,7 +143,7 @@ impl Exchange<'_> {
                 };
                 return self.ask_state(conn, None, answers, out);
             }
-            server.session.settings.baseline = Some(Arc::clone(baseline));
+            server.session.settings.set_baseline(Arc::clone(baseline));
         }
         if !failed && let Some(more) = more_to_ask(&probe, &state) {
             state.summary = None;
@@ -207,7 +207,7 @@ impl UnexplainedParameters {
     fn settle(self, state: &State, server: &mut Server) {
         let is_set = |name: &Vec<u8>| state.settings.iter().any(|(found, _)| found == name);
         if self.names.iter().all(is_set) {
-            server.session.settings.baseline = Some(self.baseline);
+            server.session.settings.set_baseline(self.baseline);
         }
     }
 }
@@ -270,7 +270,7 @@ fn is_of_channels(server: &mut Server) -> bool {
     let session = &mut server.session;
     let is_enough = session.changes.are_channels_only()
         && session.client_names.are_pooled()
-        && session.settings.reset.is_empty();
+        && session.settings.reset().is_empty();
     if is_enough {
         cleans_nothing(server);
     }
@@ -287,7 +287,7 @@ fn cleans_nothing(server: &mut Server) {
 /// Returns the names in texts of class settings, if an inspection can ask for these alone.
 fn named_only(server: &mut Server, baseline: Option<&Baseline>) -> Option<Vec<Box<[u8]>>> {
     let session = &server.session;
-    if !session.settings.reset.is_empty() || session.inspections.must_be_exact {
+    if !session.settings.reset().is_empty() || session.inspections.must_be_exact() {
         // The value of a startup parameter does not show whether the client has set it again, or has reset it.
         return None;
     }
@@ -301,7 +301,7 @@ fn named_only(server: &mut Server, baseline: Option<&Baseline>) -> Option<Vec<Bo
     let disturbs = names.iter().any(|name| disturbs_inspection(name, None))
         || session
             .settings
-            .held
+            .held()
             .iter()
             .any(|(name, value)| disturbs_inspection(name, Some(value)));
     if disturbs {

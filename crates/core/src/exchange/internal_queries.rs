@@ -72,11 +72,11 @@ impl Exchange<'_> {
         };
         match own {
             // The client has left.
-            InternalQuery::Probe => drop(server.session.queries.inspection.take()),
+            InternalQuery::Probe => drop(server.session.queries.end_inspection()),
             InternalQuery::Rights => server.session.set_signals(None),
             InternalQuery::Catalog => catalog_reading::finish(&self.env, server, out),
             InternalQuery::Backends => {
-                let counted = server.session.queries.backends.take();
+                let counted = server.session.queries.end_backends();
                 // The number 0 means that a server of another worker has counted.
                 if let Some(counted) = counted.filter(|counted| counted.number > 0) {
                     out.control(Control::FleetCounted(counted));
@@ -117,7 +117,7 @@ pub(crate) fn internal_query_failed(
             return Some(Effect::refuse(client, fault));
         }
         // If a statement can't be made any more, its next use fails.
-        (InternalQuery::Baseline, _, _) => drop(server.session.queries.baseline_rows.take()),
+        (InternalQuery::Baseline, _, _) => drop(server.session.queries.end_baseline()),
         // Without the privilege to query the cluster's identifier, pgweir tells clusters apart by their addresses.
         (
             InternalQuery::Statements
@@ -139,7 +139,7 @@ pub(crate) fn internal_query_failed(
             server.session.client_names.naming = Naming::Mixed;
         }
         (InternalQuery::Catalog, _, _) => server.session.queries.fail_catalog(),
-        (InternalQuery::LostDdl, _, _) => drop(server.session.queries.process_search.take()),
+        (InternalQuery::LostDdl, _, _) => drop(server.session.queries.end_process_search()),
         (InternalQuery::Backends, _, _) => {
             let why = String::from_utf8_lossy(report.message);
             server.session.queries.fail_backends(&why);
@@ -191,7 +191,7 @@ fn parameters_refused(
     let (client, server) = connections.pair(client_conn, conn)?;
     let words = Box::new(ServerError::of(report));
     if is_caused_by_last_client(&server.session, own, report) {
-        server.session.clean.is_due = true;
+        server.session.clean.demand(true);
         let message = words.message;
         let text = format!("is cleaned, since settings could not be changed: {message}");
         out.log(Level::Log, server.subject(), text);
@@ -231,7 +231,7 @@ fn is_caused_by_last_client(
 ) -> bool {
     // PostgreSQL rejects startup parameters for many other reasons, such as a value that is out of range.
     let is_likely = own == InternalQuery::Parameters || report.code == INSUFFICIENT_PRIVILEGE;
-    is_likely && !session.settings.held.is_empty()
+    is_likely && !session.settings.held().is_empty()
 }
 
 /// `division_by_zero`: the error that an inspection query causes itself if a value is too long.

@@ -116,7 +116,7 @@ impl Exchange<'_> {
         }
         let is_retired = server.retirement.is_required();
         let is_settled = matches!(server.duty().phase(), Some(Phase::Settled));
-        server.session.inspections.turn_until = turn_until;
+        server.session.inspections.set_turn(turn_until);
         let is_wanted = demand != ServerDemand::None && turn_until.is_none();
         let is_due = is_wanted || is_retired || is_settled;
         let since = server.unsettled_since().unwrap_or(now);
@@ -131,7 +131,7 @@ impl Exchange<'_> {
         }
         let inspections = &server.session.inspections;
         let is_pausing = inspections
-            .last_at
+            .last_at()
             .is_some_and(|at| now.since(at) < INSPECTION_PAUSE)
             || inspections.again_at().is_some_and(|at| now < at);
         if needs_inspection && is_due && !(is_pinned && is_pausing) {
@@ -222,7 +222,7 @@ impl Exchange<'_> {
             |limits: RangeInclusive<u64>, time: u64| time.clamp(*limits.start(), *limits.end());
         let turns = &mut client.context.as_deref_mut()?.turns;
         let unsettled_since = server.unsettled_since();
-        let had = server.session.inspections.turn_until.take();
+        let had = server.session.inspections.end_turn();
         match unsettled_since {
             None if had.is_some() => turns.used(),
             Some(_) if had.is_some_and(|until| until <= now) => turns.missed(),
@@ -235,7 +235,7 @@ impl Exchange<'_> {
             .unwrap_or(now)
             .after(within(TURN_PAUSE, inspection_time));
         let turn = within(TURN, INSPECTIONS_IN_A_TURN * inspection_time);
-        let until = pause.min(server.times.lent_at.after(turn));
+        let until = pause.min(server.times.lent_at().after(turn));
         (until > now && (had.is_some() || turns.take())).then_some(until)
     }
 
@@ -281,7 +281,7 @@ impl Exchange<'_> {
             changes.needs_inspection(),
             changes.class() == Class::Settings,
         );
-        server.session.inspections.last_at = Some(self.env.now);
+        server.session.inspections.note_begun(self.env.now);
         if !keeps {
             // A waiter will get this server, so the ledger opens no other server for it meanwhile.
             server.begins_reading(self.env.now);
@@ -317,7 +317,7 @@ impl Exchange<'_> {
             if is_kept(self.connections, conn, id)
                 && !self.awaits_login(conn)
                 && let Some(server) = self.connections.server(conn)
-                && server.session.inspections.turn_until.is_none()
+                && server.session.inspections.turn_until().is_none()
             {
                 server.begins_reading(now);
                 announced += 1;
@@ -445,14 +445,14 @@ impl Exchange<'_> {
         // The client may have sent a request meanwhile.
         let server = self.connections.server(conn)?;
         let (since, inspections) = (server.unsettled_since()?, &server.session.inspections);
-        let due_at = match inspections.turn_until {
+        let due_at = match inspections.turn_until() {
             Some(until) => until,
             None => {
                 let due_at = since.after(kept_at_most(&self.env, server.session.changes.class()));
                 inspections.again_at().map_or(due_at, |at| due_at.max(at))
             }
         };
-        let is_turn = inspections.turn_until.is_some();
+        let is_turn = inspections.turn_until().is_some();
         let is_held_up = !is_turn && (*more == 0 || server.next_loan.awaits_cancels());
         let pause = match is_turn || is_held_up {
             true => RETRY_PAUSE,
@@ -465,7 +465,7 @@ impl Exchange<'_> {
         }
         let server = self.connections.server(conn)?;
         let needs_inspection = server.session.changes.needs_inspection();
-        server.session.inspections.is_listed = false;
+        server.session.inspections.unlist();
         let pool = self.pools.get_mut(server.pool())?;
         pool.kept.retain(|kept| *kept != conn);
         if is_turn {
@@ -515,7 +515,7 @@ fn is_kept(connections: &Connections, conn: Token, id: PoolId) -> bool {
 /// Notes that a server is no longer in its pool's list of kept servers.
 fn unlist(connections: &mut Connections, conn: Token) {
     if let Some(server) = connections.server(conn) {
-        server.session.inspections.is_listed = false;
+        server.session.inspections.unlist();
     }
 }
 

@@ -56,14 +56,14 @@ pub(crate) fn before_ready(
         adopt_literal_settings(client, server, settings, env.directory.settings());
     }
     let must_inspect = server.session.must_inspect_before_ready();
-    let listens = server.session.notifications.has_listening_client;
+    let listens = server.session.notifications.has_listening_client();
     let holds_ready = is_end && (listens || must_inspect);
-    server.session.queries.ready_is_held = holds_ready;
+    server.session.queries.hold_ready(holds_ready);
     server.session.set_signals(signals);
     if holds_ready {
         return false;
     }
-    server.session.inspections.is_missing |= must_inspect;
+    server.session.inspections.note_missing(must_inspect);
     if is_end {
         server.session.transaction.forget_effects();
         server.session.take_report_as_inspection();
@@ -85,7 +85,10 @@ pub(crate) fn inspection_due(server: &mut Server, conn: Token) -> Option<Effect>
     if server.session.asks_for_rights() {
         return Some(Effect::AskForPrivileges(conn));
     }
-    std::mem::take(&mut server.session.queries.ready_is_held)
+    server
+        .session
+        .queries
+        .release_ready()
         .then(|| Effect::Session(conn, SessionEffect::InspectHeld))
 }
 
@@ -99,7 +102,7 @@ impl Exchange<'_> {
         out: &mut Actions,
     ) -> Option<Effects> {
         let server = self.connections.known_server(conn, out)?;
-        server.session.inspections.is_missing = false;
+        server.session.inspections.begin_missing();
         let client = server.client();
         let settling = Settling {
             ready_was_sent: true,
@@ -231,7 +234,10 @@ impl Exchange<'_> {
         let (client_conn, settling) = (server.client()?, server.settling()?);
         send_backlog(self.connections, client_conn, out);
         let (client, server) = self.connections.known_pair(client_conn, conn, out)?;
-        server.session.notifications.has_listening_client = client.listening.is_some();
+        server
+            .session
+            .notifications
+            .set_listening_client(client.listening.is_some());
         let next = match settling.releases {
             true => Phase::Settled,
             false => Phase::Relaying,
@@ -331,11 +337,11 @@ fn adopt_literal_settings(
     let (Some(pairs), Some(context)) = (session.changes.literal_sets(), &mut client.context) else {
         return;
     };
-    let is_settled = context.wanted.is_same(&session.settings.held)
+    let is_settled = context.wanted.is_same(session.settings.held())
         && !context.has_unlisted
         && !context.is_pinned()
         && session.settings_are_known_from_texts();
-    let baseline = session.settings.baseline.as_ref().cloned();
+    let baseline = session.settings.baseline().cloned();
     let baseline = baseline.or_else(|| server.shared.facts.lock().baseline.clone());
     // Only an inspection finds PostgreSQL's own spelling of a value, or the startup value after a RESET.
     let is_custom = |name: &[u8]| {

@@ -70,11 +70,11 @@ impl Exchange<'_> {
     ) -> Option<Effect> {
         let (client, server) = self.connections.known_pair(client_conn, server_conn, out)?;
         let context = out.known(client.context.as_deref(), LOGS_IN)?;
-        server.times.lent_at = self.env.now;
+        server.times.note_lent(self.env.now);
         // The query is empty if the server has these parameters already: they were tried before.
-        let text = login_plan(&context.wanted, &server.session.settings.held).unwrap_or_default();
+        let text = login_plan(&context.wanted, server.session.settings.held()).unwrap_or_default();
         enter(Phase::Equipping, client_conn, client, server_conn, server);
-        server.session.settings.reads_notices = true;
+        server.session.settings.set_reads_notices(true);
         out.ask(server_conn, server, InternalQuery::Startup, &text);
         None
     }
@@ -87,8 +87,8 @@ impl Exchange<'_> {
     ) -> Option<Effects> {
         let directory = self.env.directory;
         let (client_conn, client, server) = self.connections.known_pair_of(server_conn, out)?;
-        server.session.settings.reads_notices = false;
-        if server.session.clean.is_due {
+        server.session.settings.set_reads_notices(false);
+        if server.session.clean.is_due() {
             self.clean_session(server_conn, out);
             return None;
         }

@@ -62,7 +62,7 @@ impl Lending<'_> {
         if is_opaque && !was_opaque {
             let closes = self.may_survive_clean(conn);
             if let Some(server) = self.connections.server(conn) {
-                server.session.clean.is_due = true;
+                server.session.clean.demand(true);
                 if closes {
                     self.pools.count_unclean_close(server);
                     server.retirement.require("its session can't be cleaned");
@@ -107,19 +107,19 @@ impl Lending<'_> {
         }
         // The session state that the client left was not inspected.
         let is_unclean = server.session.changes.class() == Class::Opaque
-            || server.session.extension.is_new
+            || server.session.extension.is_new()
             || had.must_be_cleaned;
-        server.session.clean.is_due |= is_unclean;
+        server.session.clean.demand(is_unclean);
         if had.outlives_clean || closes {
             server.retirement.require("its session can't be cleaned");
         }
         if had.was_session || resets_always {
-            server.next_loan.needs_reset = true;
+            server.next_loan.demand_reset();
         }
         if server.replies.is_settled()
             && server.stream.is_quiet()
             && server.is_outside_transaction()
-            && !server.next_loan.needs_reset
+            && !server.next_loan.needs_reset()
             && !server.session.is_to_clean()
         {
             return self.give_back(conn, false, out);
@@ -167,7 +167,7 @@ impl Lending<'_> {
         let Some(server) = server else {
             return;
         };
-        server.times.freed_at = self.env.now;
+        server.times.note_freed(self.env.now);
         if !self.end_copy(conn, out) {
             self.continue_cleaning(conn, out);
         }
@@ -197,7 +197,7 @@ impl Lending<'_> {
         if !server.is_outside_transaction() {
             return self.roll_back(conn, out);
         }
-        if std::mem::take(&mut server.next_loan.needs_reset) {
+        if server.next_loan.begin_reset() {
             let settings = &self.env.snapshot.config.settings;
             let query = settings.server_reset_query.as_bytes();
             if !query.is_empty() {
@@ -231,7 +231,10 @@ impl Lending<'_> {
             let carries_sessions = pool.is_some_and(|pool| pool.terms.carries_sessions);
             server.session.cleaned();
             // A reset query other than DISCARD ALL may leave session state that pgweir's own clean removes.
-            server.session.clean.is_due |= !is_thorough && carries_sessions;
+            server
+                .session
+                .clean
+                .demand(!is_thorough && carries_sessions);
         }
     }
 

@@ -23,7 +23,7 @@ impl Lending<'_> {
             && holder != client.pid()
             && !self
                 .listening_clients
-                .have_delivered_before(listening, server.times.freed_at)
+                .have_delivered_before(listening, server.times.freed_at())
         {
             let env = self.env;
             let effects = fence_first(&env, self.connections, server_conn, client_conn, out);

@@ -54,11 +54,11 @@ impl Lending<'_> {
         let generation = server.shared.catalog.generation();
         server.session.check_certificates(generation);
         let is_retired = server.retirement.is_required();
-        let is_uninspected = server.session.inspections.is_missing;
+        let is_uninspected = server.session.inspections.is_missing();
         let is_costly = server.session.settings.take_news()
             || server.session.changes.needs_clean()
-            || server.session.inspections.turn_until.is_some();
-        let texts = std::mem::take(&mut server.session.clean.texts);
+            || server.session.inspections.turn_until().is_some();
+        let texts = server.session.clean.take_texts();
         let pool = self.pools.get_mut(server.pool());
         let (is_shared, keeps) = pool.map_or((false, false), |pool| {
             if texts != TextCounts::default() {
@@ -103,7 +103,7 @@ impl Lending<'_> {
         // A client that reads slowly keeps its server until it has read everything. So the number of servers bounds the
         // number of buffers with unsent bytes.
         if client.socket.is_blocked() || is_kept || !client.socket.stream.is_at_boundary() {
-            let is_newly_pinned = is_pinned && !server.session.inspections.is_counted;
+            let is_newly_pinned = is_pinned && !server.session.inspections.is_counted();
             if is_pinned && server.unsettled_since().is_none() {
                 server.enter(Phase::Dedicated {
                     unsettled_since: None,
@@ -175,12 +175,12 @@ impl Lending<'_> {
         if closes {
             self.pools.count_unclean_close(server);
         }
-        server.times.freed_at = self.env.now;
+        server.times.note_freed(self.env.now);
         if server.uncount_pinned() {
             server.retirement.require("above pool_size");
         }
         server.session.recent_texts.clear();
-        server.session.inspections.turn_until = None;
+        server.session.inspections.set_turn(None);
         server.session.settings.take_unsent();
         if cleans {
             // The statements that pgweir has prepared stay on the server; the clean removes all others.
@@ -195,9 +195,9 @@ impl Lending<'_> {
             server.retirement.require("unexpected replies may follow");
         }
         if wants_reset {
-            server.next_loan.needs_reset = true;
+            server.next_loan.demand_reset();
         }
-        if server.next_loan.needs_reset || server.session.is_to_clean() {
+        if server.next_loan.needs_reset() || server.session.is_to_clean() {
             self.begin_cleaning(conn, out);
         } else {
             server.become_idle();
@@ -320,7 +320,7 @@ impl Lending<'_> {
         let Some(Conn::Server(mut server)) = self.connections.remove(conn) else {
             return;
         };
-        server.next_loan.destined = Some(waiter);
+        server.next_loan.set_destination(waiter);
         if let Some(pool) = self.pools.get_mut(server.pool()) {
             pool.remove_server(self.env.now);
             pool.stats.now.server_move_count += 1;
@@ -330,9 +330,9 @@ impl Lending<'_> {
 
     /// Takes a server that another worker has moved to this one, and gives it to the client that waits for it.
     pub(crate) fn adopt(&mut self, mut server: Box<Server>, out: &mut Actions) -> Token {
-        let destined = server.next_loan.destined.take();
+        let destined = server.next_loan.take_destination();
         // The server was in a list of the previous worker.
-        server.session.inspections.is_listed = false;
+        server.session.inspections.unlist();
         let shared = Arc::clone(&server.shared);
         self.open_pool(&shared).add_server();
         server.retire_if_outdated();

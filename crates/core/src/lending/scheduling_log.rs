@@ -84,7 +84,7 @@ impl Lending<'_> {
         if self.env.snapshot.config.settings.log_scheduling
             && let Some(Conn::Server(lent)) = self.connections.get(server)
         {
-            let held = self.env.now.since(lent.times.lent_at);
+            let held = self.env.now.since(lent.times.lent_at());
             self.write_decision(client, Decision::GivesBack(server, held), out);
         }
     }

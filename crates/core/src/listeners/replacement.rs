@@ -154,7 +154,7 @@ impl Listener {
             return None;
         };
         (new.stage, new.since) = (Stage::Ready, env.now);
-        let mut remote = |conn| Some(connections.server(conn)?.link.addresses?.1);
+        let mut remote = |conn| Some(connections.server(conn)?.link.addresses()?.1);
         if remote(self.conn) != remote(new.conn) {
             return Some(Effect::close(self.conn, OUTDATED));
         }

@@ -51,7 +51,7 @@ fn may_move(client: &Client, server: &Server) -> bool {
     let is_carried = client.context.as_ref().is_none_or(|context| {
         !context.is_pinned()
             && !session.changes.needs_inspection()
-            && !session.inspections.is_missing
+            && !session.inspections.is_missing()
             && session.transaction.effects().is_empty()
     });
     is_carried && !client.unnamed.is_unknown() && !server.is_exclusive()
@@ -111,7 +111,7 @@ pub(crate) fn repeat_fit(names: &TrackedNames, client: &Client, server: &Server)
     };
     let endpoint = server.link.endpoint();
     let role = ServerRole::of(names, &server.tracked);
-    if lost.exclude(endpoint, server.times.connected_at) {
+    if lost.exclude(endpoint, server.times.connected_at()) {
         return RepeatFit::Doubtful;
     }
     match lost.contain(endpoint) && !role.is_some_and(ServerRole::is_standby) {

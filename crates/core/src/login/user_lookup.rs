@@ -56,8 +56,8 @@ pub(crate) fn note_lost_lookup(to: WorkerId, lookup: &backend::Lookup, out: &mut
 
 /// Records that the server's session is as it was after its login.
 pub(crate) fn note_neutral_session(server: &mut Server) {
-    server.session.settings.held = Settings::default();
-    server.session.extension.is_new = false;
+    server.session.settings.set_held(Settings::default());
+    server.session.extension.note_known();
     server.session.settings.take_unsent();
 }
 
@@ -292,12 +292,12 @@ impl LoginEvent<'_> {
         };
         let clears = env.directory.auth_cache().clears();
         let lookup = backend::Lookup::new(conn, (**query).clone(), clears, now);
-        server.times.lent_at = now;
+        server.times.note_lent(now);
         reset_parameters(env.directory, server_conn, server, out);
         server.replies.internal_sync_sent(InternalQuery::Lookup);
         server.statements.unnamed = Unnamed::None;
         out.send_made(server_conn, |bytes| lookup.ask(bytes));
-        server.session.queries.lookup = Some(Box::new(lookup));
+        server.session.queries.begin_lookup(Box::new(lookup));
         let pool = server.pool();
         (self.connections).begin_cleaning(server_conn, now.after(patience), now, out);
         if let Some(pool) = self.pools.get_mut(pool) {
@@ -308,7 +308,7 @@ impl LoginEvent<'_> {
     /// Hands the server's answer to the login.
     pub(crate) fn lookup_answered(&mut self, server: Token, out: &mut Actions) {
         let server = self.connections.server(server);
-        let Some(lookup) = server.and_then(|server| server.session.queries.lookup.take()) else {
+        let Some(lookup) = server.and_then(|server| server.session.queries.end_lookup()) else {
             return out.report_missing("the query about a user that a server has answered");
         };
         let (client, clears) = (lookup.client, lookup.clears);
@@ -332,7 +332,7 @@ impl LoginEvent<'_> {
 /// Resets the parameters that clients have set on the server: the answer must not depend on them.
 fn reset_parameters(directory: &Directory, conn: Token, server: &mut Server, out: &mut Actions) {
     let start = out.scratch.len();
-    let own_change = plan(&Settings::default(), &server.session.settings.held);
+    let own_change = plan(&Settings::default(), server.session.settings.held());
     let server_parameters = server.shared.facts.lock().server_parameters.clone();
     let is_changed = match (own_change, server_parameters) {
         (Some(text), _) => {

@@ -25,7 +25,7 @@ pub(super) fn record_pin(client: &Client, server: &Server, now: Time) -> Option<
         sequences_kept: context.sequences_kept,
         effects: session.changes.effects().bits(),
         facts: facts_of(client, server),
-        held: pairs(session.settings.held.iter()),
+        held: pairs(session.settings.held().iter()),
         sql: pairs(session.sql_statements.held().pairs()),
         prepared: made,
         strings_at_login: session.lasting.strings_at_login().map(<[u8]>::to_vec),
@@ -59,7 +59,7 @@ fn facts_of(client: &Client, server: &Server) -> u16 {
         (facts::OUTLIVES_CLEAN, lasting.outlives_clean()),
         (facts::OWN_NAMES, naming == Naming::Own),
         (facts::MIXED_NAMES, naming == Naming::Mixed),
-        (facts::HIDDEN_NAMES, session.client_names.has_hidden),
+        (facts::HIDDEN_NAMES, session.client_names.has_hidden()),
         (
             facts::OWN_SEQUENCES,
             session.has_sequences_of(client.origin.id),
@@ -68,9 +68,9 @@ fn facts_of(client: &Client, server: &Server) -> u16 {
             facts::MIXED_SEQUENCES,
             session.has_foreign_sequences(client.origin.id),
         ),
-        (facts::MUST_BE_EXACT, session.inspections.must_be_exact),
-        (facts::HAS_UNSENT, session.settings.has_unsent),
-        (facts::MUST_ASK_RIGHTS, session.clean.must_ask_rights),
+        (facts::MUST_BE_EXACT, session.inspections.must_be_exact()),
+        (facts::HAS_UNSENT, session.settings.has_unsent()),
+        (facts::MUST_ASK_RIGHTS, session.clean.must_ask_rights()),
     ];
     let held = known.into_iter().filter(|(_, holds)| *holds);
     held.fold(0, |facts, (fact, _)| facts | fact)
@@ -103,9 +103,11 @@ pub(super) fn restore_session(
 ) {
     let settings = directory.settings();
     let session = &mut server.session;
-    session.settings.held = settings.intern(pinned.held.clone());
+    session
+        .settings
+        .set_held(settings.intern(pinned.held.clone()));
     if pinned.has(facts::HAS_UNSENT) {
-        session.settings.has_unsent = true;
+        session.settings.note_unsent();
     }
     let sql = SqlStatements::read(pinned.sql.clone()).unwrap_or_default();
     session.sql_statements.note_found(sql, client);
@@ -126,7 +128,7 @@ pub(super) fn restore_session(
         names.prepare(name, text);
     }
     if pinned.has(facts::HIDDEN_NAMES) {
-        names.has_hidden = true;
+        names.hide();
     }
     if pinned.has(facts::OWN_SEQUENCES) {
         session.touch_sequences(client);
@@ -135,9 +137,11 @@ pub(super) fn restore_session(
         session.mix_sequences();
     }
     if pinned.has(facts::MUST_ASK_RIGHTS) {
-        session.clean.must_ask_rights = true;
+        session.clean.demand_rights();
     }
-    session.inspections.must_be_exact |= pinned.has(facts::MUST_BE_EXACT);
+    session
+        .inspections
+        .demand_exact(pinned.has(facts::MUST_BE_EXACT));
     session
         .changes
         .note_takeover(Effects::from_bits(pinned.effects));

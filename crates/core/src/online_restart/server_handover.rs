@@ -69,7 +69,7 @@ pub(super) fn server_to_hand_over(
         && server.stream.is_quiet()
         && !server.link.has_announced_end();
     let can_move = server.link.is_open()
-        && !server.link.is_blocked
+        && !server.link.is_blocked()
         && !server.next_loan.awaits_cancels()
         && !server.retirement.is_required();
     (keeps && stays && is_quiet && can_move).then_some(conn)
@@ -83,7 +83,7 @@ fn is_idle_pinned(client: &Client, server: &Server) -> bool {
         && client.listening.is_none()
         && !session.has_signals()
         && !session.notifications.is_any_pending()
-        && !session.queries.ready_is_held
+        && !session.queries.ready_is_held()
         && !server.reads()
 }
 
@@ -98,7 +98,7 @@ pub(super) fn record_server(
     let Some(Conn::Server(server)) = connections.get(conn) else {
         return None;
     };
-    let (local, remote) = server.link.addresses?;
+    let (local, remote) = server.link.addresses()?;
     let pairs = names.pairs(&server.tracked);
     let record = ServerRecord {
         id: server.id(),
@@ -107,11 +107,11 @@ pub(super) fn record_server(
         remote,
         key_pid: server.link.pid(),
         key_secret: (server.link.key()).map_or_else(Vec::new, |key| key.secret.to_vec()),
-        age: env.now.since(server.times.connected_at),
+        age: env.now.since(server.times.connected_at()),
         tracked: pairs
             .map(|(name, value)| (name.as_bytes().to_vec(), value.to_vec()))
             .collect(),
-        needs_reset: server.next_loan.needs_reset,
+        needs_reset: server.next_loan.needs_reset(),
         tls: server.link.tls().cloned(),
         at_login: parameters_at_login(env.directory, &server.shared),
         statements: record_statements(server),
@@ -231,7 +231,7 @@ fn server_of(
         Retirement::new(epoch, 0),
         env.now,
     );
-    server.link.addresses = Some((record.local, record.remote));
+    server.link.note_open((record.local, record.remote));
     if let Some(facts) = &record.tls {
         server.link.note_encrypted(facts.clone());
     }
@@ -242,9 +242,11 @@ fn server_of(
             pid: record.key_pid,
             secret: record.key_secret.as_slice().into(),
         }));
-    server.times.connected_at = Time(env.now.0.saturating_sub(record.age));
+    server
+        .times
+        .note_connected(Time(env.now.0.saturating_sub(record.age)));
     if record.needs_reset {
-        server.next_loan.needs_reset = true;
+        server.next_loan.demand_reset();
     }
     server.session.note_connected(shared.catalog.connected());
     server

@@ -133,7 +133,7 @@ pub(crate) fn retire_servers_at(
     let is_there = |conn: &Conn| match conn {
         Conn::Server(server) => {
             matches!(&**server.link.endpoint(), Endpoint::Tcp { host: at, .. } if at == host)
-                && matches!(server.link.addresses, Some((_, Address::Tcp(remote))) if gone.contains(&remote.ip()))
+                && matches!(server.link.addresses(), Some((_, Address::Tcp(remote))) if gone.contains(&remote.ip()))
         }
         _ => false,
     };

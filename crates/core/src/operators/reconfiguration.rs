@@ -111,7 +111,7 @@ fn reset_when_free(connections: &mut Connections, id: PoolId) {
         if let Some(server) = connections.server(conn)
             && server.client().is_some()
         {
-            server.next_loan.needs_reset = true;
+            server.next_loan.demand_reset();
         }
     }
 }

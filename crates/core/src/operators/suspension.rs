@@ -169,7 +169,7 @@ fn is_quiet(conn: &Conn) -> bool {
             !socket.is_blocked() && socket.stream.is_at_boundary() && !logs_in
         }
         Conn::Server(server) => {
-            !server.link.is_blocked
+            !server.link.is_blocked()
                 && server.stream.is_quiet()
                 && !matches!(*server.duty(), Duty::Login(_))
         }

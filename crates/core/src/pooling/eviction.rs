@@ -94,7 +94,7 @@ impl LocalPools {
             let Some(server) = connections.known_server(conn, out) else {
                 continue;
             };
-            let idle_since = server.times.freed_at;
+            let idle_since = server.times.freed_at();
             let may_be_closed =
                 any_may_be_closed || may_evict(env, search, id, env.now.since(idle_since));
             let is_older = |found: Found| idle_since < found.idle_since;
@@ -119,7 +119,7 @@ impl LocalPools {
             return vec![Effect::EndSearch(search)];
         };
         let is_as_found = |server: &&mut Server| {
-            matches!(*server.duty(), Duty::Idle) && server.times.freed_at == found.idle_since
+            matches!(*server.duty(), Duty::Idle) && server.times.freed_at() == found.idle_since
         };
         let pool = connections
             .server(found.conn)

@@ -174,8 +174,8 @@ impl Terms {
     /// the successor has time to log in.
     #[inline]
     pub(crate) fn server_end(&self, server: &Server) -> Time {
-        let planned = server.times.connected_at.after(self.end_age(server.id()));
-        let successor_at = server.retirement.successor_at;
+        let planned = (server.times.connected_at()).after(self.end_age(server.id()));
+        let successor_at = server.retirement.successor_at();
         successor_at.map_or(planned, |at| {
             planned.max(at.after(handover(self.server_lifetime)))
         })
@@ -185,10 +185,10 @@ impl Terms {
     /// server that another client has for its whole session nor for an exclusive one.
     pub(crate) fn needs_successor(&self, server: &Server, now: Time) -> bool {
         let is_shared = !server.is_exclusive();
-        let age = now.since(server.times.connected_at);
+        let age = now.since(server.times.connected_at());
         is_shared
             && self.server_lifetime > 0
-            && server.retirement.successor_at.is_none()
+            && server.retirement.successor_at().is_none()
             && age >= self.successor_age(server.id())
     }
 

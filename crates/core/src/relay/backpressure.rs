@@ -63,7 +63,7 @@ pub(super) fn read_on_if_answered(
     if server.replies.take_full(owed_max)
         // Input that was kept goes to the server before any new input.
         && !server.replies.is_awaited()
-        && !server.link.is_blocked
+        && !server.link.is_blocked()
     {
         out.read(client, ReadMode::Deliver);
     }

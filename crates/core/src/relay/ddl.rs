@@ -47,8 +47,8 @@ impl ClientMessages<'_> {
         let catalog = &self.server.shared.catalog;
         if change == Change::Any {
             // A text with unknown effects may prepare statements as well.
-            self.server.session.client_names.has_hidden = true;
-            self.server.session.clean.must_ask_rights = true;
+            self.server.session.client_names.hide();
+            self.server.session.clean.demand_rights();
         }
         let transaction = &mut self.server.session.transaction;
         match change {
@@ -110,7 +110,7 @@ impl ClientMessages<'_> {
         } else if is_quiet {
             self.begin_ddl(Change::Any);
         }
-        self.server.session.transaction.ddl_words = Some(words);
+        self.server.session.transaction.begin_text(words);
     }
 
     /// Notes that the part of the text that has arrived may change the catalog.
@@ -118,19 +118,19 @@ impl ClientMessages<'_> {
         self.begin_ddl(Change::Any);
         if self.is_carried {
             let schema = self.server.shared.catalog.schema_within();
-            self.server.session.transaction.schema = Some(schema);
+            self.server.session.transaction.set_schema(schema);
         }
     }
 
     /// Searches more of the text for DDL keywords. `is_end`: these are its last bytes.
     pub(super) fn read_ddl_on(&mut self, bytes: &[u8], is_end: bool) {
-        if let Some(words) = &mut self.server.session.transaction.ddl_words
+        if let Some(words) = self.server.session.transaction.ddl_words_mut()
             && (words.read(bytes, self.certificates) || is_end && words.end(self.certificates))
         {
             self.note_streamed_ddl();
         }
         if is_end {
-            self.server.session.transaction.ddl_words = None;
+            self.server.session.transaction.end_text();
         }
     }
 }

@@ -114,7 +114,7 @@ impl Relay<'_> {
             return None;
         };
         let (client, server) = self.connections.pair(conn, server_conn)?;
-        server.times.client_sent_at = now;
+        server.times.note_client_sent(now);
         let stale_plans = server.shared.catalog.stale_plans();
         server.statements.prepared.trust_since(stale_plans);
         if !matches!(server.duty().phase(), Some(Phase::Relaying)) {
@@ -322,7 +322,7 @@ impl Relay<'_> {
         match message[0] {
             backend::READY_FOR_QUERY => {
                 server.note_ready(body[0]);
-                if server.session.transaction.schema.is_some() && body[0] == b'I' {
+                if server.session.transaction.schema().is_some() && body[0] == b'I' {
                     server.settle_schema();
                 }
                 if server.session.transaction.has_ddl()
@@ -371,7 +371,7 @@ impl Relay<'_> {
             }
             backend::COMMAND_COMPLETE => {
                 server.session.forget_signals_after(body);
-                let has_listening_client = server.session.notifications.has_listening_client;
+                let has_listening_client = server.session.notifications.has_listening_client();
                 self.statement_completed(conn, Ended::Completed(body));
                 self.command_completed(conn, body);
                 if has_listening_client {

@@ -71,7 +71,7 @@ impl Relay<'_> {
             && let Some((client, server)) = self.connections.pair(client, conn)
         {
             if client.context.is_some() {
-                server.session.settings.has_unsent = true;
+                server.session.settings.note_unsent();
                 return false;
             }
             if server.relays_for().is_none() {

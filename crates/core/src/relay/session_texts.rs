@@ -111,7 +111,7 @@ impl ClientMessages<'_> {
             return MessageOutcome::Forward;
         }
         let effects = effects | effects_of_unread_text(text, effects);
-        if self.server.session.notifications.has_listening_client
+        if self.server.session.notifications.has_listening_client()
             && effects.intersects(Effects::CHANNELS_VIEW)
         {
             self.give_channels(out);
@@ -157,7 +157,7 @@ impl ClientMessages<'_> {
         // Earlier texts with effects may have replaced the statements.
         if effects != Effects::EXECUTE
             || session.sql_statements.held().is_empty()
-            || session.client_names.has_hidden
+            || session.client_names.has_hidden()
             || !session.transaction.effects().is_empty()
         {
             return false;
@@ -202,9 +202,12 @@ impl ClientMessages<'_> {
         }
         if effects.contains(Effects::OPAQUE) && changes_schema(text, effects) {
             let catalog = &self.server.shared.catalog;
-            self.server.session.transaction.schema = Some(catalog.schema_within());
+            self.server
+                .session
+                .transaction
+                .set_schema(catalog.schema_within());
         }
-        if self.server.session.notifications.has_listening_client {
+        if self.server.session.notifications.has_listening_client() {
             self.client.unlistens(text);
         }
         if effects.intersects(NAMES) {
@@ -221,8 +224,8 @@ impl ClientMessages<'_> {
         {
             let session = &mut self.server.session;
             let is_exact = ResetParameters::default().note(text, &context.implied);
-            session.inspections.must_be_exact |= is_exact;
-            if session.settings.reset.note(text, &context.base) {
+            session.inspections.demand_exact(is_exact);
+            if session.settings.reset_mut().note(text, &context.base) {
                 self.server.replies.startup_values_taken();
             }
         }
@@ -319,7 +322,7 @@ impl ClientMessages<'_> {
         let text = listening.listen_commands();
         self.server.session.note(Effects::LISTEN, b"");
         // The clean has to remove the LISTEN, even if the extension reports no change.
-        self.server.session.extension.is_new = true;
+        self.server.session.extension.note_own_change();
         out.ask(
             self.server_conn,
             self.server,

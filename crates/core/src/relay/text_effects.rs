@@ -138,7 +138,7 @@ impl ClientMessages<'_> {
         let given = given.map(|given| until_nul(given.definition()));
         let texts = session.client_names.prepared(name).chain(held).chain(given);
         let texts: Vec<Vec<u8>> = texts.map(<[u8]>::to_vec).collect();
-        if session.client_names.has_hidden {
+        if session.client_names.has_hidden() {
             self.server.session.note(Effects::OPAQUE, b"");
             self.note_ddl(Effects::OPAQUE, b"");
             return 0;
@@ -187,7 +187,7 @@ impl ClientMessages<'_> {
         names.read(&bytes[..count]);
         let context = self.client.context.as_ref();
         if names.may_reset() && context.is_some_and(|own| !own.base.is_empty()) {
-            self.server.session.settings.reset.note_unread();
+            self.server.session.settings.reset_mut().note_unread();
         }
         if is_end && let Some(names) = self.client.socket.end_text() {
             self.note_custom_parameters(&names.finish());
@@ -207,9 +207,9 @@ impl ClientMessages<'_> {
         let mut are_known = true;
         for name in names {
             are_known &=
-                customs.insert(name, is_utf8) && settings.named.len() < CustomParameters::MAX;
+                customs.insert(name, is_utf8) && settings.named().len() < CustomParameters::MAX;
             if are_known {
-                settings.named.insert(name.clone().into());
+                settings.note_named(name);
             }
         }
         if !are_known && let Some(context) = &mut self.client.context {

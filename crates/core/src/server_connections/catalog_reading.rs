@@ -109,7 +109,7 @@ fn search_for(pids: &[u32]) -> Vec<u8> {
 
 /// Handles the end of a server's answer to the search for server processes that may still commit DDL.
 pub(crate) fn note_lost_ddl(env: &Env<'_>, server: &mut Server, pools: &mut LocalPools) {
-    let Some(search) = server.session.queries.process_search.take() else {
+    let Some(search) = server.session.queries.end_process_search() else {
         return;
     };
     let endpoint = server.link.endpoint();
@@ -140,11 +140,11 @@ fn send_queries(
         true => IDENTITY,
         false => FACTS,
     };
-    server.session.queries.catalog = Some(Box::new(CatalogRows {
+    server.session.queries.begin_catalog(CatalogRows {
         reading,
         facts: Facts::new(trust),
         failed: false,
-    }));
+    });
     server.ask(InternalQuery::System);
     server.ask(InternalQuery::Catalog);
     out.send_made(conn, |bytes| {
@@ -156,7 +156,7 @@ fn send_queries(
 
 /// Handles the end of a server's answer to a catalog query. Many facts are evaluated off the event loop.
 pub(crate) fn finish(env: &Env<'_>, server: &mut Server, out: &mut Actions) {
-    let Some(found) = server.session.queries.catalog.take() else {
+    let Some(found) = server.session.queries.end_catalog() else {
         return;
     };
     let address = server.link.endpoint().to_string();

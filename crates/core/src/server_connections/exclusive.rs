@@ -97,7 +97,7 @@ impl ServerConnections<'_> {
         let waited = now.since(client.request.sent_at());
         client.tracked = server.tracked.clone();
         client.request.note_transaction(now);
-        server.times.lent_at = now;
+        server.times.note_lent(now);
         enter(Phase::Relaying, owner, client, conn, server);
         if !bypass {
             self.note_exclusive_connected(&shared, true, out);

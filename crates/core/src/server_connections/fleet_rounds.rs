@@ -168,11 +168,11 @@ fn ask(
         false => &count.query,
     };
     let user = server.shared.key.user.to_string();
-    server.session.queries.backends = Some(Box::new(FleetCounted {
+    server.session.queries.begin_backends(FleetCounted {
         number: if query.is_empty() { 0 } else { count.number },
         user,
         ..FleetCounted::default()
-    }));
+    });
     server.begins_reading(env.now);
     out.ask(conn, server, InternalQuery::Backends, query.as_bytes());
 }

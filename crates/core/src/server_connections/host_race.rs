@@ -30,7 +30,7 @@ impl ServerConnections<'_> {
 
     fn plan_race_at(&mut self, conn: Token, at: Time, hosts_left: usize) {
         if let Some(server) = self.connections.server(conn) {
-            server.link.race = HostRace::Planned { at, hosts_left };
+            *server.link.race_mut() = HostRace::Planned { at, hosts_left };
             self.connections.schedule_race(conn, at);
         }
     }
@@ -41,7 +41,7 @@ impl ServerConnections<'_> {
         let Some(server) = self.connections.known_server(first, out) else {
             return;
         };
-        let HostRace::Planned { hosts_left, .. } = std::mem::take(&mut server.link.race) else {
+        let HostRace::Planned { hosts_left, .. } = std::mem::take(server.link.race_mut()) else {
             return;
         };
         let shared = Arc::clone(&server.shared);
@@ -57,7 +57,7 @@ impl ServerConnections<'_> {
         let second = self.begin_login(&shared, endpoint, credentials, Purpose::Pool, out);
         for (conn, other) in [(first, second), (second, first)] {
             if let Some(server) = self.connections.server(conn) {
-                server.link.race = HostRace::Running(RunningRace {
+                *server.link.race_mut() = HostRace::Running(RunningRace {
                     other,
                     is_first: conn == first,
                     has_answered: false,
@@ -73,7 +73,7 @@ impl ServerConnections<'_> {
             return;
         };
         let shared = Arc::clone(&server.shared);
-        let Some(won) = server.link.race.end() else {
+        let Some(won) = server.link.race_mut().end() else {
             return;
         };
         let lost = self.end_race(&shared, won.other);
@@ -97,7 +97,7 @@ impl ServerConnections<'_> {
 
     /// Ends the race of a login that has failed or was given up, if there is one: the other login goes on.
     pub(super) fn leave_race(&mut self, left: &mut Server) {
-        let Some(race) = left.link.race.end() else {
+        let Some(race) = left.link.race_mut().end() else {
             return;
         };
         if let Some(pool) = self.pools.get_mut(left.pool()) {
@@ -110,7 +110,7 @@ impl ServerConnections<'_> {
             && after > 0
             && let Some(server) = self.connections.server(race.other)
         {
-            let since = server.times.connected_at;
+            let since = server.times.connected_at();
             let at = HostRace::time_of(since, after, server.link.is_open()).max(self.env.now);
             self.plan_race_at(race.other, at, of_other.hosts_left);
         }
@@ -120,7 +120,7 @@ impl ServerConnections<'_> {
     /// this login saw it.
     fn end_race(&mut self, shared: &SharedPool, conn: Token) -> Option<RunningRace> {
         shared.ledger.lock().end_race();
-        self.connections.server(conn)?.link.race.end()
+        self.connections.server(conn)?.link.race_mut().end()
     }
 
     /// Notes that the host of a login that was given up has sent nothing, while another host has completed a login. New logins

@@ -34,10 +34,10 @@ impl ServerConnections<'_> {
         let Some(server) = self.connections.known_server(conn, out) else {
             return;
         };
-        server.link.addresses = Some(addresses);
-        server.times.connected_at = self.env.now;
+        server.link.note_open(addresses);
+        server.times.note_connected(self.env.now);
         let race_after = self.env.snapshot.config.settings.host_race_after.0;
-        server.link.race.note_connected(self.env.now, race_after);
+        (server.link.race_mut()).note_connected(self.env.now, race_after);
         self.open_login(conn, nonce, out);
         if self.env.snapshot.config.settings.log_connections {
             let from = match addresses.0 {
@@ -52,7 +52,7 @@ impl ServerConnections<'_> {
     /// Handles bytes of a server that pgweir logs in to.
     pub(crate) fn login_bytes(&mut self, conn: Token, bytes: &[u8], out: &mut Actions) {
         if let Some(server) = self.connections.server(conn) {
-            server.link.race.note_answer();
+            server.link.race_mut().note_answer();
         }
         if let Some(login) = self.login(conn) {
             login.push(bytes);
@@ -166,12 +166,12 @@ impl ServerConnections<'_> {
         }
         server.tracked = server_parameters.tracked.clone();
         let report = server_parameters.report.clone();
-        server.session.extension.last = report;
+        server.session.extension.note_login(report);
         server.session.read_as(directory.names(), &server.tracked);
         server
             .session
             .note_connected(server.shared.catalog.connected());
-        server.times.freed_at = now;
+        server.times.note_freed(now);
         if let (false, Some(why)) = (server.is_shared(), server.retirement.reason()) {
             // Any bytes that the server sent after its login are discarded.
             self.close_connection(conn, out);
@@ -309,7 +309,7 @@ impl ServerConnections<'_> {
             "connect failed"
         };
         let settings = &self.env.snapshot.config.settings;
-        let age = self.env.now.since(server.times.connected_at);
+        let age = self.env.now.since(server.times.connected_at());
         let limit = match age >= settings.server_connect_timeout.0 {
             _ if server.purpose().checks_host() => "host_check_timeout",
             true => "server_connect_timeout",

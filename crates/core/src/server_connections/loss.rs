@@ -156,7 +156,7 @@ impl ServerConnections<'_> {
             // Session state that can't be moved is lost with the server as well.
             was_in_transaction: server.is_exclusive()
                 || !server.is_outside_transaction()
-                || server.session.inspections.is_missing
+                || server.session.inspections.is_missing()
                 || is_pinned
                 // The settings that the client has changed there were not inspected.
                 || server.session.changes.needs_inspection()

@@ -60,7 +60,7 @@ fn due(
     }
     let idle_max = settings.server_idle_timeout.0;
     let is_idle = matches!(*server.duty(), Duty::Idle);
-    let idle_for = env.now.since(server.times.freed_at);
+    let idle_for = env.now.since(server.times.freed_at());
     if is_idle && idle_max > 0 && idle_for >= idle_max {
         return Some(Effect::Server(ServerEffect::EndIdle(token)));
     }
@@ -69,7 +69,7 @@ fn due(
     }
     // A client in session mode may keep its server for as long as it likes: no waiter relies on that server.
     // While the process did not run, no client could use the server either.
-    let was_idle_for = planned.since(server.times.freed_at);
+    let was_idle_for = planned.since(server.times.freed_at());
     let is_used = is_idle && was_idle_for < IN_USE.min(terms.server_lifetime / 4)
         || server.relays_for().is_some() && terms.mode != PoolMode::Session;
     // This comes first: when a check is late, a server may be too old before its successor was opened.
@@ -107,7 +107,7 @@ pub(crate) fn open_successor(
     let Some(server) = connections.server(conn) else {
         return;
     };
-    server.retirement.successor_at = Some(env.now);
+    server.retirement.note_successor(env.now);
     let notes = (server.shared.ledger.lock()).replace(env.worker, env.now);
     deliver(env, &notes, &server.shared, out);
 }
@@ -144,7 +144,7 @@ fn server_deadline(env: &Env<'_>, pools: &LocalPools, server: &Server) -> Option
     let is_idle = matches!(*server.duty(), Duty::Idle);
     // A server that is lent now becomes free later, and its idle time begins then.
     let since = if is_idle {
-        server.times.freed_at
+        server.times.freed_at()
     } else {
         env.now
     };
@@ -152,15 +152,10 @@ fn server_deadline(env: &Env<'_>, pools: &LocalPools, server: &Server) -> Option
     // A server that is kept for `min_pool_size` has exceeded its idle time already.
     let idle = idle.filter(|&at| terms.min_pool_size == 0 || at > env.now);
     let is_session = terms.mode == PoolMode::Session;
-    let old = match (server.retirement.successor_at.is_some(), is_idle) {
+    let old = match (server.retirement.successor_at().is_some(), is_idle) {
         _ if terms.server_lifetime == 0 => None,
         (false, false) if is_session || server.is_exclusive() => None,
-        (false, _) => Some(
-            server
-                .times
-                .connected_at
-                .after(terms.successor_age(server.id())),
-        ),
+        (false, _) => Some((server.times.connected_at()).after(terms.successor_age(server.id()))),
         (true, false) if pool.may_keep(server) => Some(terms.server_end(server)),
         (true, true) => Some(terms.server_end(server)),
         (true, false) => None,

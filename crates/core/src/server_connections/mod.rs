@@ -73,7 +73,7 @@ impl ServerConnections<'_> {
         if self.env.snapshot.config.settings.log_disconnections
             && let Some(server) = self.connections.server(conn)
         {
-            let age = self.env.now.since(server.times.connected_at) / 1_000_000;
+            let age = self.env.now.since(server.times.connected_at()) / 1_000_000;
             let text = format!("closing because: {why} (age={age}s)");
             out.log(Level::Log, server.subject(), text);
         }
@@ -148,12 +148,12 @@ impl ServerConnections<'_> {
             return None;
         };
         let (env, directory) = (self.env, self.env.directory);
-        if server.session.transaction.schema.is_some() {
+        if server.session.transaction.schema().is_some() {
             server.settle_schema();
         }
         self.leave_race(&mut server);
         let _ = server.uncount_pinned();
-        if let Some(lookup) = server.session.queries.lookup.take() {
+        if let Some(lookup) = server.session.queries.end_lookup() {
             note_lost_lookup(env.worker, &lookup, out);
         }
         if let Some(key) = server.link.key() {

@@ -17,7 +17,7 @@ impl ServerConnections<'_> {
         let Some(server) = self.connections.known_server(conn, out) else {
             return;
         };
-        let is_remote = matches!(server.link.addresses, Some((_, Address::Tcp(_))));
+        let is_remote = matches!(server.link.addresses(), Some((_, Address::Tcp(_))));
         let endpoint = Arc::clone(server.link.endpoint());
         if let Some(login) = server.login_mut() {
             match terms.filter(|_| is_remote) {

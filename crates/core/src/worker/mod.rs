@@ -199,7 +199,7 @@ impl Worker {
                 client.server()
             }
             Some(Conn::Server(server)) => {
-                server.link.is_blocked = true;
+                server.link.set_blocked(true);
                 server.client()
             }
             Some(Conn::Cancel(_)) | None => None,
@@ -228,7 +228,7 @@ impl Worker {
                 }
             }
             Some(Conn::Server(server)) => {
-                server.link.is_blocked = false;
+                server.link.set_blocked(false);
                 if let Some(client) = server.relays_for()
                     && !server.replies.is_awaited()
                     && !server.replies.is_full()

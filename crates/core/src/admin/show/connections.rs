@@ -133,7 +133,7 @@ fn is_wanted(conn: &Conn, show: Show) -> bool {
             client.socket.is_blocked() || !client.socket.stream.is_at_boundary()
         }
         (Show::ActiveSockets, Conn::Server(server)) => {
-            server.link.is_blocked || !server.stream.is_at_boundary()
+            server.link.is_blocked() || !server.stream.is_at_boundary()
         }
         _ => false,
     }
@@ -332,7 +332,7 @@ fn server_row(server: &Server, state: &'static str, link: Option<u64>) -> Vec<Ce
     ];
     let (local, remote) = server
         .link
-        .addresses
+        .addresses()
         .unwrap_or((Address::Unix, Address::Unix));
     let port = match &**server.link.endpoint() {
         crate::Endpoint::Tcp { port, .. } => *port,
@@ -345,8 +345,8 @@ fn server_row(server: &Server, state: &'static str, link: Option<u64>) -> Vec<Ce
     row.extend(end(remote, port));
     row.extend(end(local, port));
     row.extend([
-        date(server.times.connected_at),
-        date(server.times.lent_at),
+        date(server.times.connected_at()),
+        date(server.times.lent_at()),
         Cell::Int(0),
         Cell::Int(0),
     ]);

@@ -52,7 +52,7 @@ pub(super) fn add(admin: &mut Admin<'_>, collection: &mut Collection) {
             Conn::Server(server) => {
                 let remote = server
                     .link
-                    .addresses
+                    .addresses()
                     .map_or(Address::Unix, |(_, remote)| remote);
                 let key = Some(&server.shared.key);
                 (server.id(), "server", key, remote, 0, &server.tracked)

@@ -73,10 +73,8 @@ fn task_of(server: &Server) -> Option<(Task, bool)> {
         Duty::Lent { phase, .. } => {
             matches!(phase, Phase::Checking { .. }).then_some((Task::Check, true))
         }
-        Duty::Cleaning { .. } if server.session.queries.lookup.is_some() => {
-            Some((Task::AuthQuery, true))
-        }
-        Duty::Cleaning { .. } if server.session.queries.catalog.is_some() => {
+        Duty::Cleaning { .. } if server.session.queries.looks_up() => Some((Task::AuthQuery, true)),
+        Duty::Cleaning { .. } if server.session.queries.reads_catalog() => {
             Some((Task::Catalog, true))
         }
         _ => None,

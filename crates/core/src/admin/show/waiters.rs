@@ -79,7 +79,7 @@ pub(super) fn add(admin: &Admin<'_>, collection: &mut Collection, now: Time) {
                     client: client.origin.id,
                     user: client.database_and_user().1.into(),
                     application: String::from_utf8_lossy(client.tracked.application_name()).into(),
-                    held: now.since(server.times.lent_at),
+                    held: now.since(server.times.lent_at()),
                     state: state.words(),
                     pins: pins.map(|pins| pins.to_string()).unwrap_or_default(),
                     statement: match state {

@@ -17,19 +17,19 @@ pub struct ServerLink {
     /// Counts this connection among those of its host; `None` in tests.
     host_connection: Option<HostConnection>,
     /// The two ends of the connection, once it is open.
-    pub(crate) addresses: Option<(Address, Address)>,
+    addresses: Option<(Address, Address)>,
     /// The encryption of the connection, if there is one.
     tls: Option<Box<TlsFacts>>,
     /// The server's cancel key.
     key: Option<BackendKey>,
     /// Whether the socket accepts no more bytes at present.
-    pub(crate) is_blocked: bool,
+    is_blocked: bool,
     /// The error by which the server has announced the end of the connection.
     final_error: Option<ServerError>,
     /// The position of the server within a message at the last check.
-    pub(crate) progress: Option<Progress>,
+    progress: Option<Progress>,
     /// The part of the login in a race between two hosts.
-    pub(crate) race: HostRace,
+    race: HostRace,
     /// The client's request, if it can be repeated on another host; `None` in pools that repeat no requests.
     repeatable: Option<Box<RepeatableRequest>>,
 }
@@ -51,9 +51,25 @@ impl ServerLink {
         }
     }
 
+    /// Returns the part of the login in a race between two hosts.
+    #[must_use]
+    pub fn race(&self) -> HostRace {
+        self.race
+    }
+
+    /// Returns the same, mutable.
+    pub fn race_mut(&mut self) -> &mut HostRace {
+        &mut self.race
+    }
+
     /// Counts this connection among those of its host.
     pub fn count_at_host(&mut self, connection: HostConnection) {
         self.host_connection = Some(connection);
+    }
+
+    /// Notes that the connection is open.
+    pub fn note_open(&mut self, addresses: (Address, Address)) {
+        self.addresses = Some(addresses);
     }
 
     /// Notes that the connection is encrypted.
@@ -67,6 +83,12 @@ impl ServerLink {
         self.key = key;
     }
 
+    /// Notes whether the socket accepts no more bytes at present.
+    #[inline]
+    pub fn set_blocked(&mut self, is_blocked: bool) {
+        self.is_blocked = is_blocked;
+    }
+
     /// Notes the error by which the server announces the end of the connection.
     pub fn note_final_error(&mut self, error: ServerError) {
         self.final_error = Some(error);
@@ -77,6 +99,12 @@ impl ServerLink {
     #[inline]
     pub fn endpoint(&self) -> &Arc<Endpoint> {
         &self.endpoint
+    }
+
+    /// Returns the two ends of the connection, once it is open.
+    #[must_use]
+    pub fn addresses(&self) -> Option<(Address, Address)> {
+        self.addresses
     }
 
     /// Returns whether the connection is open.
@@ -103,6 +131,13 @@ impl ServerLink {
         self.key.as_ref().map_or(0, |key| key.pid)
     }
 
+    /// Returns whether the socket accepts no more bytes at present.
+    #[must_use]
+    #[inline]
+    pub fn is_blocked(&self) -> bool {
+        self.is_blocked
+    }
+
     /// Returns whether the server has announced the end of the connection.
     #[must_use]
     #[inline]
@@ -119,6 +154,11 @@ impl ServerLink {
     #[must_use]
     pub fn was_within_message(&self) -> bool {
         self.progress.is_some()
+    }
+
+    /// Returns the position of the server within a message at the last check.
+    pub(crate) fn progress_mut(&mut self) -> &mut Option<Progress> {
+        &mut self.progress
     }
 
     /// Returns whether the server may be a primary, whose replies may tell a client of a commit.

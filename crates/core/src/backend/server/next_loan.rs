@@ -6,14 +6,31 @@ use crate::{base::conditions::first_of, pool::Waiter};
 #[derive(Debug, Default)]
 pub struct NextLoan {
     /// Whether `server_reset_query` must run before the next loan.
-    pub(crate) needs_reset: bool,
+    needs_reset: bool,
     /// The number of cancel requests for this server that are under way.
     cancels: u32,
     /// The client of another worker that the server is being sent to.
-    pub(crate) destined: Option<Waiter>,
+    destined: Option<Waiter>,
 }
 
 impl NextLoan {
+    /// Returns whether `server_reset_query` must run before the next loan.
+    #[must_use]
+    #[inline]
+    pub fn needs_reset(&self) -> bool {
+        self.needs_reset
+    }
+
+    /// Demands that `server_reset_query` runs before the next loan.
+    pub fn demand_reset(&mut self) {
+        self.needs_reset = true;
+    }
+
+    /// Notes that `server_reset_query` runs now. Returns whether it was demanded.
+    pub fn begin_reset(&mut self) -> bool {
+        std::mem::take(&mut self.needs_reset)
+    }
+
     /// Returns the number of cancel requests for this server that are under way.
     #[must_use]
     pub fn cancels(&self) -> u32 {
@@ -46,5 +63,15 @@ impl NextLoan {
             (self.awaits_cancels(), "a cancel request"),
             (self.destined.is_some(), "a move to another worker"),
         ])
+    }
+
+    /// Notes the client of another worker that the server is sent to.
+    pub fn set_destination(&mut self, waiter: Waiter) {
+        self.destined = Some(waiter);
+    }
+
+    /// Takes the client that the server was sent to, once the server has arrived.
+    pub fn take_destination(&mut self) -> Option<Waiter> {
+        self.destined.take()
     }
 }

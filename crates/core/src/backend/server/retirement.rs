@@ -8,7 +8,7 @@ pub struct Retirement {
     /// The reason, for the log, if the server must not be lent again. Once there is one, it can't be removed.
     reason: Option<&'static str>,
     /// When another connection was requested that replaces this one, since this one is nearly too old.
-    pub(crate) successor_at: Option<Time>,
+    successor_at: Option<Time>,
     /// The epoch in which the connection was opened: see the pool's [`Epochs`](crate::pool::Epochs).
     epoch: u32,
     /// The session defaults at login ([`SharedPool::defaults`]).
@@ -37,6 +37,18 @@ impl Retirement {
     #[must_use]
     pub fn defaults(&self) -> u32 {
         self.defaults
+    }
+
+    /// Returns when another connection was requested that replaces this one, if one was.
+    #[must_use]
+    #[inline]
+    pub fn successor_at(&self) -> Option<Time> {
+        self.successor_at
+    }
+
+    /// Notes that another connection is requested, since this one is nearly too old.
+    pub fn note_successor(&mut self, now: Time) {
+        self.successor_at = Some(now);
     }
 
     /// Returns whether the server must not be lent again.

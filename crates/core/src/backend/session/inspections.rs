@@ -6,23 +6,34 @@ use crate::{Time, base::conditions::first_of};
 #[derive(Debug, Default)]
 pub struct Inspections {
     /// When the last inspection began.
-    pub(crate) last_at: Option<Time>,
+    last_at: Option<Time>,
     /// The inspections since then that have failed, and that are to be repeated.
     failed: FailedInspections,
     /// The end of the client's turn: until this time other clients wait, although the client has no open transaction.
-    pub(crate) turn_until: Option<Time>,
+    turn_until: Option<Time>,
     /// Whether a request that may have changed the session was answered while more requests were outstanding.
-    pub(crate) is_missing: bool,
+    is_missing: bool,
     /// Whether a text may have changed state that only a full inspection shows: startup parameters whose value equals
     /// the default, or SQL-prepared statements.
-    pub(crate) must_be_exact: bool,
+    must_be_exact: bool,
     /// Whether the pool lists the server among those that stay with their clients without an inspection.
-    pub(crate) is_listed: bool,
+    is_listed: bool,
     /// Whether the pool counts the server among those that clients keep.
-    pub(crate) is_counted: bool,
+    is_counted: bool,
 }
 
 impl Inspections {
+    /// Returns when the last inspection began.
+    #[must_use]
+    pub fn last_at(&self) -> Option<Time> {
+        self.last_at
+    }
+
+    /// Notes that an inspection begins.
+    pub fn note_begun(&mut self, now: Time) {
+        self.last_at = Some(now);
+    }
+
     /// Notes that an inspection has failed.
     pub fn note_failed(&mut self, now: Time) {
         self.failed.note_failed(now);
@@ -39,9 +50,69 @@ impl Inspections {
         self.failed.again_at
     }
 
+    /// Returns the end of the client's turn, if it has one.
+    #[must_use]
+    #[inline]
+    pub fn turn_until(&self) -> Option<Time> {
+        self.turn_until
+    }
+
+    /// Gives the client a turn until this time, or none.
+    #[inline]
+    pub fn set_turn(&mut self, until: Option<Time>) {
+        self.turn_until = until;
+    }
+
+    /// Ends the client's turn. Returns when it would have ended, if there was one.
+    pub fn end_turn(&mut self) -> Option<Time> {
+        self.turn_until.take()
+    }
+
+    /// Returns whether a request that may have changed the session was answered while more requests were outstanding.
+    #[must_use]
+    #[inline]
+    pub fn is_missing(&self) -> bool {
+        self.is_missing
+    }
+
+    /// Notes whether such a request was answered now.
+    #[inline]
+    pub fn note_missing(&mut self, is_missing: bool) {
+        self.is_missing |= is_missing;
+    }
+
+    /// Notes that the missing inspection begins.
+    pub fn begin_missing(&mut self) {
+        self.is_missing = false;
+    }
+
+    /// Returns whether the next inspection must read the whole session.
+    #[must_use]
+    #[inline]
+    pub fn must_be_exact(&self) -> bool {
+        self.must_be_exact
+    }
+
+    /// Demands that the next inspection reads the whole session, if `is_exact`.
+    pub fn demand_exact(&mut self, is_exact: bool) {
+        self.must_be_exact |= is_exact;
+    }
+
     /// Notes that the pool lists the server. Returns whether it has listed the server before.
     pub fn list(&mut self) -> bool {
         std::mem::replace(&mut self.is_listed, true)
+    }
+
+    /// Notes that the pool does not list the server.
+    pub fn unlist(&mut self) {
+        self.is_listed = false;
+    }
+
+    /// Returns whether the pool counts the server among those that clients keep.
+    #[must_use]
+    #[inline]
+    pub fn is_counted(&self) -> bool {
+        self.is_counted
     }
 
     /// Notes that the pool counts the server. Returns whether it has counted the server before.

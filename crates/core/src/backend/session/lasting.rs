@@ -18,7 +18,7 @@ pub struct LastingState {
     /// The number of changes of the catalog when the connection was opened.
     changes_at_opening: u64,
     /// This number, from the login until the first loan to a client whose session state is carried.
-    pub(crate) changes_at_login: Option<u64>,
+    changes_at_login: Option<u64>,
 }
 
 impl LastingState {
@@ -56,6 +56,19 @@ impl LastingState {
     pub fn note_login(&mut self) -> u64 {
         self.changes_at_login = Some(self.changes_at_opening);
         self.changes_at_opening
+    }
+
+    /// Returns whether the server was not lent yet to a client whose session state is carried.
+    #[must_use]
+    #[inline]
+    pub fn awaits_first_loan(&self) -> bool {
+        self.changes_at_login.is_some()
+    }
+
+    /// Returns the number of changes of the catalog at login, at the first loan to a client whose session state is
+    /// carried.
+    pub fn begin_first_loan(&mut self) -> Option<u64> {
+        self.changes_at_login.take()
     }
 
     /// Notes a text with these effects, which is sent in a transaction of this class.

@@ -17,31 +17,52 @@ use crate::{
 #[derive(Debug, Default)]
 pub struct InternalQueries {
     /// The answers to a probe that have arrived so far.
-    pub(crate) inspection: Option<Box<InspectionAnswers>>,
+    inspection: Option<Box<InspectionAnswers>>,
     /// The part of the catalog that was read on this server so far.
-    pub(crate) catalog: Option<Box<CatalogRows>>,
+    catalog: Option<Box<CatalogRows>>,
     /// The count of the backends that runs on the server.
-    pub(crate) backends: Option<Box<FleetCounted>>,
+    backends: Option<Box<FleetCounted>>,
     /// The search for server processes that runs on the server.
-    pub(crate) process_search: Option<ProcessSearch>,
+    process_search: Option<ProcessSearch>,
     /// The lookup of a user that runs on the server.
-    pub(crate) lookup: Option<Box<Lookup>>,
+    lookup: Option<Box<Lookup>>,
     /// The row that the clean under way has returned so far. The outer `None` means that no clean runs that returns a
     /// row.
-    pub(crate) cleaned: Option<Option<Cleaned>>,
+    cleaned: Option<Option<Cleaned>>,
     /// The rows of the baseline query that have arrived so far.
-    pub(crate) baseline_rows: Option<Vec<[Vec<u8>; 4]>>,
+    baseline_rows: Option<Vec<[Vec<u8>; 4]>>,
     /// Whether pgweir holds back a ReadyForQuery of the server.
-    pub(crate) ready_is_held: bool,
+    ready_is_held: bool,
 }
 
 impl InternalQueries {
+    /// Begins an inspection, with the answers that are known already.
+    pub fn begin_inspection(&mut self, answers: InspectionAnswers) {
+        self.inspection = Some(Box::new(answers));
+    }
+
     /// Notes that the inspection under way has failed. `is_too_long`: see [`InspectionAnswers::is_too_long`].
     pub fn fail_inspection(&mut self, is_too_long: bool) {
         if let Some(answers) = &mut self.inspection {
             answers.failed = true;
             answers.is_too_long = is_too_long;
         }
+    }
+
+    /// Ends the inspection. Returns its answers; `None` if none was under way.
+    pub fn end_inspection(&mut self) -> Option<Box<InspectionAnswers>> {
+        self.inspection.take()
+    }
+
+    /// Begins a query that reads the catalog.
+    pub fn begin_catalog(&mut self, rows: CatalogRows) {
+        self.catalog = Some(Box::new(rows));
+    }
+
+    /// Returns whether a query that reads the catalog is under way.
+    #[must_use]
+    pub fn reads_catalog(&self) -> bool {
+        self.catalog.is_some()
     }
 
     /// Notes that the query that reads the catalog has failed.
@@ -51,6 +72,16 @@ impl InternalQueries {
         }
     }
 
+    /// Ends the query that reads the catalog. Returns its rows; `None` if none was under way.
+    pub fn end_catalog(&mut self) -> Option<Box<CatalogRows>> {
+        self.catalog.take()
+    }
+
+    /// Begins to count the backends.
+    pub fn begin_backends(&mut self, counted: FleetCounted) {
+        self.backends = Some(Box::new(counted));
+    }
+
     /// Notes that the backends could not be counted.
     pub fn fail_backends(&mut self, why: &str) {
         if let Some(counted) = &mut self.backends {
@@ -58,9 +89,30 @@ impl InternalQueries {
         }
     }
 
+    /// Ends the count of the backends. Returns it; `None` if none was under way.
+    pub fn end_backends(&mut self) -> Option<Box<FleetCounted>> {
+        self.backends.take()
+    }
+
     /// Begins to search for server processes with these pids.
     pub fn begin_process_search(&mut self, pids: Vec<u32>) {
         self.process_search = Some(ProcessSearch::of(pids));
+    }
+
+    /// Ends the search. Returns its result; `None` if no search was under way.
+    pub fn end_process_search(&mut self) -> Option<ProcessSearch> {
+        self.process_search.take()
+    }
+
+    /// Begins to look a user up.
+    pub fn begin_lookup(&mut self, lookup: Box<Lookup>) {
+        self.lookup = Some(lookup);
+    }
+
+    /// Returns whether a user is looked up.
+    #[must_use]
+    pub fn looks_up(&self) -> bool {
+        self.lookup.is_some()
     }
 
     /// Notes that the lookup has failed.
@@ -68,6 +120,49 @@ impl InternalQueries {
         if let Some(lookup) = &mut self.lookup {
             lookup.fail(why);
         }
+    }
+
+    /// Ends the lookup of a user. Returns it; `None` if none was under way.
+    pub fn end_lookup(&mut self) -> Option<Box<Lookup>> {
+        self.lookup.take()
+    }
+
+    /// Begins a clean. `returns_row`: whether it answers with a row.
+    pub fn begin_clean(&mut self, returns_row: bool) {
+        self.cleaned = returns_row.then_some(None);
+    }
+
+    /// Ends a clean. Returns its row; the outer `None` means that this clean returns no row.
+    pub fn end_clean(&mut self) -> Option<Option<Cleaned>> {
+        self.cleaned.take()
+    }
+
+    /// Begins the query for the baseline.
+    pub fn begin_baseline(&mut self) {
+        self.baseline_rows = Some(Vec::new());
+    }
+
+    /// Ends the query for the baseline. Returns its rows.
+    pub fn end_baseline(&mut self) -> Vec<[Vec<u8>; 4]> {
+        self.baseline_rows.take().unwrap_or_default()
+    }
+
+    /// Notes whether pgweir holds back a ReadyForQuery of the server.
+    #[inline]
+    pub fn hold_ready(&mut self, is_held: bool) {
+        self.ready_is_held = is_held;
+    }
+
+    /// Returns whether pgweir holds back a ReadyForQuery of the server.
+    #[must_use]
+    pub fn ready_is_held(&self) -> bool {
+        self.ready_is_held
+    }
+
+    /// Notes that pgweir no longer holds back a ReadyForQuery. Returns whether it has held one back.
+    #[inline]
+    pub fn release_ready(&mut self) -> bool {
+        std::mem::take(&mut self.ready_is_held)
     }
 
     /// Notes that the session was cleaned.

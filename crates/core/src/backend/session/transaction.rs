@@ -17,9 +17,9 @@ pub struct TransactionState {
     /// Set if a text of the transaction may change the catalog.
     ddl: Option<Ddl>,
     /// The scanner for DDL words in a text that has not arrived completely.
-    pub(crate) ddl_words: Option<DdlWords>,
+    ddl_words: Option<DdlWords>,
     /// The number of the schema that the transaction sees, if the transaction may have changed the schema.
-    pub(crate) schema: Option<u32>,
+    schema: Option<u32>,
     /// Roles and databases whose session defaults the texts of this transaction may have changed.
     changed_roles: Vec<String>,
 }
@@ -122,6 +122,38 @@ impl TransactionState {
     /// Returns the transaction that may change the catalog. The caller ends it.
     pub fn take_ddl(&mut self) -> Option<Ddl> {
         self.ddl.take()
+    }
+
+    /// Begins to search a text for DDL words that has not arrived completely.
+    pub fn begin_text(&mut self, words: DdlWords) {
+        self.ddl_words = Some(words);
+    }
+
+    /// Returns the search of a text that has not arrived completely.
+    pub fn ddl_words_mut(&mut self) -> Option<&mut DdlWords> {
+        self.ddl_words.as_mut()
+    }
+
+    /// Ends the search, since the text has arrived.
+    pub fn end_text(&mut self) {
+        self.ddl_words = None;
+    }
+
+    /// Returns the number of the schema that the transaction sees, if the transaction may have changed the schema.
+    #[must_use]
+    #[inline]
+    pub fn schema(&self) -> Option<u32> {
+        self.schema
+    }
+
+    /// Notes that the transaction may change the schema, and sees a schema of its own.
+    pub fn set_schema(&mut self, schema: u32) {
+        self.schema = Some(schema);
+    }
+
+    /// Notes that the transaction that has changed the schema has ended.
+    pub(crate) fn forget_schema(&mut self) {
+        self.schema = None;
     }
 
     /// Notes that a text was sent that may change the session defaults of these roles and databases.

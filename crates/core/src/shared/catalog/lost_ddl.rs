@@ -42,7 +42,7 @@ pub struct LostDdlCounts {
 
 /// The result of a search for server processes.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct ProcessSearch {
+pub struct ProcessSearch {
     /// The pids that were searched for.
     pub(crate) pids: Vec<u32>,
     /// The processes that were found: pids, and the microseconds since 1970 at which they began. `None`: PostgreSQL
@@ -52,7 +52,8 @@ pub(crate) struct ProcessSearch {
 
 impl ProcessSearch {
     /// Begins a search for the processes with these pids.
-    pub(crate) fn of(pids: Vec<u32>) -> Self {
+    #[must_use]
+    pub fn of(pids: Vec<u32>) -> Self {
         Self {
             pids,
             found: Vec::new(),
