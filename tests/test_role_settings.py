@@ -145,6 +145,24 @@ def test_the_client_leaves_before_its_change_is_answered(start_pooler, plain_pg,
         assert other.value("SHOW work_mem") == "77kB"
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_change_is_committed_after_its_connection_was_closed(start_pooler, plain_pg, workers):
+    """PostgreSQL does not notice that pgweir has closed the connection while it runs a statement."""
+    pooler = start_pooler(plain_pg, workers=workers, default_pool_size=1, catalog_check_interval=FOR_EVER, abandoned_query_timeout=0.2)
+    with pooler.raw() as one, pooler.raw() as other:
+        one.send(query("SELECT pg_sleep(1); ALTER ROLE trusty SET work_mem = '77kB'"))
+        machine.wait_until(lambda: plain_pg.running("SELECT pg_sleep(1);%"))
+        one.close()
+        pooler.expect_log("abandoned query took too long")
+        assert other.value("SHOW work_mem") == "4MB", "the change is not committed yet"
+        machine.wait_until(lambda: not plain_pg.backends("query LIKE 'SELECT pg_sleep(1);%'"))
+        # An idle server searches for the process, and the servers are closed when the process has ended.
+        pooler.expect_log("session defaults have changed")
+        for client in (pooler.raw(), other):
+            assert client.value("SHOW work_mem") == "77kB"
+            client.close()
+
+
 def test_a_change_on_a_direct_connection(start_pooler, plain_pg):
     """pgweir does not notice a change on a direct connection: RECONNECT replaces the servers."""
     pooler = start_pooler(plain_pg, catalog_check_interval=FOR_EVER)

@@ -77,11 +77,11 @@ const LAYERS: &[&[&str]] = &[
         "operators::orders",
         "clients::wait_notices",
     ],
+    &["server_connections::role_settings"],
     &[
         "server_connections::catalog_reading",
         "clients::signals",
         "operators::reconfiguration",
-        "server_connections::role_settings",
         "timers",
     ],
     &[

@@ -112,7 +112,11 @@ pub(crate) fn next_deadline(
     let soon = env.now.after(INTERVAL);
     let has_memory_limit = env.directory.memory().limit() > 0;
     let has_deadlines = has_memory_limit || clients_have_deadlines || connections.have_deadlines();
-    if has_deadlines || may_offer_kept(pools) || host_checks::has_hosts_to_check(env, pools) {
+    if has_deadlines
+        || may_offer_kept(pools)
+        || host_checks::has_hosts_to_check(env, pools)
+        || maintenance::may_commit_lost_ddl(env)
+    {
         return Time::earlier(connections.next_race(), Some(soon));
     }
     let has_servers = pools.iter().any(|pool| pool.has_servers());

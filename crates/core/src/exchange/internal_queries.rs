@@ -82,7 +82,9 @@ impl Exchange<'_> {
                     out.control(Control::FleetCounted(counted));
                 }
             }
-            InternalQuery::LostDdl => catalog_reading::note_lost_ddl(&self.env, server, self.pools),
+            InternalQuery::LostDdl => {
+                catalog_reading::note_lost_ddl(&self.env, server, self.pools, out);
+            }
             InternalQuery::Neutral => note_neutral_session(server),
             InternalQuery::Clean => self.session_cleaned(conn),
             InternalQuery::Baseline => adopt_baseline(&self.env, server),

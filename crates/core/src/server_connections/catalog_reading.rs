@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use pgweir_wire::MessageWriter;
 
+use super::role_settings;
 use crate::{
     Action, Actions, Evaluated, Evaluation, Level, Reading, Time, Token,
     backend::{CatalogRows, InternalQuery, Server},
@@ -15,7 +16,7 @@ use crate::{
     effect::Env,
     pooling::LocalPools,
     session::certificates::{FACTS, Facts, IDENTITY, SYSTEM, Trust},
-    shared::catalog::Findings,
+    shared::catalog::{Findings, LostTransaction},
 };
 
 /// The shortest time between two checks of a worker whether the catalog has to be read, in microseconds.
@@ -84,15 +85,26 @@ fn lost_processes(env: &Env<'_>, server: &Server, out: &mut Actions) -> Vec<u32>
     let given_up = lost_ddl.give_up(timeout, env.now);
     let pids = lost_ddl.pids(server.link.endpoint());
     drop(lost_ddl);
-    if given_up > 0 {
+    if !given_up.is_empty() {
         let text = format!(
-            "{given_up} transactions with DDL whose connections were closed may still be committed, and their hosts could \
+            "{} transactions with DDL whose connections were closed may still be committed, and their hosts could \
              not be asked for {} seconds (lost_ddl_timeout); pgweir notices a later commit after catalog_check_interval",
+            given_up.len(),
             timeout / 1_000_000
         );
         out.log(Level::Warning, "", text);
     }
+    end(env, given_up, out);
     pids
+}
+
+/// Ends transactions for the catalog. Their server processes have ended, or pgweir waits for them no longer.
+fn end(env: &Env<'_>, transactions: Vec<LostTransaction>, out: &mut Actions) {
+    for lost in transactions {
+        if let Some(change) = &lost.defaults {
+            role_settings::renew(env.directory, env.snapshot, &lost.endpoint, change, out);
+        }
+    }
 }
 
 /// Returns the query for those of these server processes that are still there, and for when they began.
@@ -108,16 +120,26 @@ fn search_for(pids: &[u32]) -> Vec<u8> {
 }
 
 /// Handles the end of a server's answer to the search for server processes that may still commit DDL.
-pub(crate) fn note_lost_ddl(env: &Env<'_>, server: &mut Server, pools: &mut LocalPools) {
+pub(crate) fn note_lost_ddl(
+    env: &Env<'_>,
+    server: &mut Server,
+    pools: &mut LocalPools,
+    out: &mut Actions,
+) {
     let Some(search) = server.session.queries.end_process_search() else {
         return;
     };
     let endpoint = server.link.endpoint();
     let lost_ddl = server.shared.catalog.lost_ddl();
-    let is_any_removed = lost_ddl.lock().remove(endpoint, &search, env.now);
-    if is_any_removed && let Some(pool) = pools.get_mut(server.pool()) {
+    let ended = lost_ddl.lock().remove(endpoint, &search, env.now);
+    if !ended.is_empty()
+        && let Some(pool) = pools.get_mut(server.pool())
+    {
         pool.catalog.due = env.now;
     }
+    end(env, ended, out);
+    // The message about the change reaches this worker only after a client may have got this server.
+    server.retire_if_outdated();
 }
 
 #[cold]

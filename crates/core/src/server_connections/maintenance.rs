@@ -12,7 +12,7 @@ use crate::{
     Actions, Level, Time, Token, WorkerId,
     backend::{Duty, REDEFINED, Server},
     connections::{Conn, Connections},
-    effect::{Effect, Env, PoolEffect, ServerEffect},
+    effect::{Effect, Env, PoolEffect, ServerEffect, SessionEffect},
     measurement::statistics::Statistics,
     pool::{PoolId, PoolKey},
     pooling::{LocalPool, LocalPools, deliver},
@@ -182,7 +182,30 @@ pub(crate) fn maintain_pools(
         ]
     };
     let effects = pools.ids().into_iter().flat_map(maintain);
-    effects.flatten().collect()
+    let mut effects: Vec<_> = effects.flatten().collect();
+    if may_commit_lost_ddl(env) {
+        effects.extend(take_searchers(env, pools));
+    }
+    effects
+}
+
+/// Returns whether server processes may still commit DDL although their connections are closed.
+pub(crate) fn may_commit_lost_ddl(env: &Env<'_>) -> bool {
+    env.directory.catalogs().lost_ddl_counts().present > 0
+}
+
+/// Takes an idle server of each pool, which searches for these processes. The next client may need to know whether they
+/// have ended, and may be the first that uses the pool since then.
+fn take_searchers(env: &Env<'_>, pools: &mut LocalPools) -> Vec<Effect> {
+    let ids = pools.ids().into_iter();
+    let searchers = ids.filter_map(|id| {
+        let pool = pools.get_mut(id)?;
+        let is_due = pool.catalog.due <= env.now && !pool.orders.paused;
+        if is_due { pool.take_idle() } else { None }
+    });
+    searchers
+        .map(|conn| Effect::Session(conn, SessionEffect::ReadCatalogOrLend))
+        .collect()
 }
 
 /// Creates the pools of databases with a forced user, which are kept filled from the start. The first worker

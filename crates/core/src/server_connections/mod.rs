@@ -140,14 +140,16 @@ impl ServerConnections<'_> {
 
     /// Removes a server connection from this worker, and from all counts but those of its ledger.
     pub(crate) fn forget(&mut self, conn: Token, out: &mut Actions) -> Option<Box<Server>> {
-        // PostgreSQL may have changed session defaults or tables before the connection ended, even if pgweir has
-        // received no answer.
-        let env = &self.env;
-        role_settings::renew_changed(env.directory, env.snapshot, self.connections, conn, out);
         let Some(Conn::Server(mut server)) = self.connections.remove(conn) else {
             return None;
         };
         let (env, directory) = (self.env, self.env.directory);
+        // PostgreSQL may have changed session defaults or tables before the connection ended, even if pgweir has
+        // received no answer.
+        let defaults = role_settings::take_change(directory, &mut server);
+        if let Some(change) = &defaults {
+            role_settings::renew(directory, env.snapshot, server.link.endpoint(), change, out);
+        }
         if server.session.transaction.schema().is_some() {
             server.settle_schema();
         }
@@ -176,8 +178,9 @@ impl ServerConnections<'_> {
             {
                 let (endpoint, pid) = (server.link.endpoint(), server.link.pid());
                 let lost_ddl = pool.shared.catalog.lost_ddl();
-                lost_ddl.lock().add(endpoint, pid, ddl, env.now);
+                lost_ddl.lock().add(endpoint, pid, (ddl, defaults), env.now);
                 pool.catalog.due = env.now;
+                self.connections.schedule(env.now);
             }
             if matches!(*server.duty(), Duty::Idle) {
                 pool.idle.retain(|&idle| idle != conn);

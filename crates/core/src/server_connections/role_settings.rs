@@ -6,20 +6,36 @@
 //! same server that the text names. The text of any other client concerns the pools of the client's user, so that no
 //! client can close the server connections of other users.
 //!
+//! If a connection is closed before the server has answered, the server process may still commit the change. Then the
+//! servers concerned are replaced once more when the process has ended
+//! ([`LostDdl`](crate::shared::catalog::LostDdlCounts)).
+//!
 //! This module owns no state. Input: the names of changed roles. Output: new values of counters in the shared pools,
 //! and effects on servers.
 
 use std::sync::{Arc, atomic::Ordering};
 
 use crate::{
-    Actions, Directory, Snapshot, Token,
+    Actions, Directory, Endpoint, Snapshot, Token,
     backend::{REDEFINED, Server},
     connections::Connections,
     effect::{Effect, ServerEffect},
     operators::orders,
     pool::PoolId,
     pooling::{LocalPools, Terms},
+    session::DefaultsChange,
 };
+
+/// Takes the change of session defaults that the texts of a server's transaction may have made.
+pub(crate) fn take_change(directory: &Directory, server: &mut Server) -> Option<DefaultsChange> {
+    let names = server.session.transaction.take_changed_roles();
+    let is_superuser = directory.names().value(&server.tracked, b"is_superuser") == Some(b"on");
+    (!names.is_empty()).then(|| DefaultsChange {
+        names,
+        user: server.shared.key.user.clone(),
+        is_by_superuser: is_superuser,
+    })
+}
 
 /// Replaces the servers of the roles and databases whose defaults a transaction has changed. The transaction has
 /// finished on this server.
@@ -33,26 +49,29 @@ pub(crate) fn renew_changed(
     let Some(server) = connections.server(conn) else {
         return;
     };
-    let names = server.session.transaction.take_changed_roles();
-    if names.is_empty() {
-        return;
+    if let Some(change) = take_change(directory, server) {
+        let at = Arc::clone(server.link.endpoint());
+        renew(directory, snapshot, &at, &change, out);
     }
-    let (own, at) = (
-        Arc::clone(&server.shared),
-        Arc::clone(server.link.endpoint()),
-    );
-    let is_superuser = directory.names().value(&server.tracked, b"is_superuser") == Some(b"on");
-    let has = |name: &str| names.iter().any(|found| found == name);
+}
+
+/// Replaces the servers that this change on a host concerns.
+pub(crate) fn renew(
+    directory: &Directory,
+    snapshot: &Snapshot,
+    at: &Arc<Endpoint>,
+    change: &DefaultsChange,
+    out: &mut Actions,
+) {
     for pool in directory.pools() {
         let key = &pool.key;
         let terms = Terms::of(&pool, snapshot);
         let database = snapshot.config.database(&key.database);
-        let is_named = has("all")
-            || has(&key.user)
-            || database.is_some_and(|entry| has(entry.dbname_for(&key.database)))
-            || key.user == own.key.user && ["current_user", "session_user"].into_iter().any(has);
-        let is_allowed = is_superuser || key.user == own.key.user;
-        if is_named && is_allowed && terms.carries_sessions && terms.endpoints.contains(&at) {
+        let database = database.map(|entry| entry.dbname_for(&key.database));
+        if change.concerns(&key.user, database)
+            && terms.carries_sessions
+            && terms.endpoints.contains(at)
+        {
             pool.defaults.fetch_add(1, Ordering::AcqRel);
             pool.startups.lock().clear();
         }

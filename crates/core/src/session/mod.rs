@@ -55,6 +55,7 @@ pub use probe::{AllSettings, Probe};
 pub use recent_texts::RecentTexts;
 pub use reported_parameters::{Tracked, TrackedNames};
 pub use resets::Resets;
+pub(crate) use role_changes::DefaultsChange;
 pub use role_changes::{NAMES_MAX, changed_roles};
 pub use scan::{Verdict, VerdictCache, scan};
 pub use schema::{changes_schema, left_database};

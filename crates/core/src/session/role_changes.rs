@@ -5,6 +5,31 @@ use super::schema::words_of;
 /// The largest number of names that are kept for one transaction.
 pub const NAMES_MAX: usize = 1000;
 
+/// A transaction that may have changed the session defaults of roles or databases, or dropped roles.
+#[derive(Debug)]
+pub(crate) struct DefaultsChange {
+    /// The roles and databases.
+    pub(crate) names: Vec<String>,
+    /// The user of the transaction's server.
+    pub(crate) user: Box<str>,
+    /// Whether that user is a superuser.
+    pub(crate) is_by_superuser: bool,
+}
+
+impl DefaultsChange {
+    /// Returns whether the change concerns the servers with which this user is connected to this database. A text names
+    /// roles that it may not change, too: so only a superuser's text concerns the servers of other users.
+    pub(crate) fn concerns(&self, user: &str, database: Option<&str>) -> bool {
+        let has = |name: &str| self.names.iter().any(|found| found == name);
+        let is_own = *self.user == *user;
+        let is_named = has("all")
+            || has(user)
+            || database.is_some_and(has)
+            || is_own && ["current_user", "session_user"].into_iter().any(has);
+        is_named && (self.is_by_superuser || is_own)
+    }
+}
+
 /// Returns the names of roles and databases whose session defaults a text may change, and of roles that it may drop.
 /// The words are not parsed by a grammar: a name too many only makes pgweir open new server connections without need.
 #[must_use]
@@ -37,6 +62,23 @@ pub fn changed_roles(text: &[u8]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn servers_concerned() {
+        let change = |names: &[&str], is_by_superuser| DefaultsChange {
+            names: names.iter().map(|&name| name.to_owned()).collect(),
+            user: "own".into(),
+            is_by_superuser,
+        };
+        assert!(change(&["other"], true).concerns("other", None));
+        assert!(!change(&["other"], false).concerns("other", Some("other")));
+        assert!(!change(&["other"], true).concerns("third", Some("db")));
+        for name in ["all", "own", "db", "current_user", "session_user"] {
+            assert!(change(&[name], false).concerns("own", Some("db")), "{name}");
+        }
+        assert!(!change(&["current_user"], true).concerns("other", None));
+        assert!(change(&["all"], true).concerns("other", None));
+    }
 
     #[track_caller]
     fn check(text: &str, expect: &[&str]) {

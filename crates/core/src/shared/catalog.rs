@@ -24,7 +24,7 @@ pub use lost_ddl::LostDdlCounts;
 pub use reading::Reading;
 
 pub(crate) use evaluation::Findings;
-pub(crate) use lost_ddl::ProcessSearch;
+pub(crate) use lost_ddl::{LostTransaction, ProcessSearch};
 
 use self::{
     lost_ddl::LostDdl,

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::Ddl;
-use crate::{Endpoint, Time};
+use crate::{Endpoint, Time, session::DefaultsChange};
 
 /// The transactions of all databases and workers.
 #[derive(Debug, Default)]
@@ -17,15 +17,18 @@ pub(crate) struct LostDdl {
     given_up: u64,
 }
 
+/// A transaction whose server process may still commit it. Dropping the value ends the transaction for the catalog.
 #[derive(Debug)]
-struct LostTransaction {
+pub(crate) struct LostTransaction {
     /// The host, and the pid of the server process there.
-    endpoint: Arc<Endpoint>,
+    pub(crate) endpoint: Arc<Endpoint>,
     pid: u32,
     /// When the process began, as far as a search has shown this: another process may get the same pid later.
     began_at: Option<i64>,
     /// Keeps the certificates of the database invalid.
     _ddl: Ddl,
+    /// The change of session defaults that the process may commit.
+    pub(crate) defaults: Option<DefaultsChange>,
     /// When it was last known that the process may run.
     known_at: Time,
 }
@@ -80,12 +83,19 @@ impl ProcessSearch {
 
 impl LostDdl {
     /// Adds a transaction.
-    pub(crate) fn add(&mut self, endpoint: &Arc<Endpoint>, pid: u32, ddl: Ddl, now: Time) {
+    pub(crate) fn add(
+        &mut self,
+        endpoint: &Arc<Endpoint>,
+        pid: u32,
+        (ddl, defaults): (Ddl, Option<DefaultsChange>),
+        now: Time,
+    ) {
         self.transactions.push(LostTransaction {
             endpoint: Arc::clone(endpoint),
             pid,
             began_at: None,
             _ddl: ddl,
+            defaults,
             known_at: now,
         });
     }
@@ -97,38 +107,33 @@ impl LostDdl {
         of_host.map(|lost| lost.pid).collect()
     }
 
-    /// Drops the transactions whose processes were last known to run before `timeout` microseconds (0: never). Returns
-    /// their number.
-    pub(crate) fn give_up(&mut self, timeout: u64, now: Time) -> usize {
-        let before = self.transactions.len();
-        if timeout > 0 {
-            self.transactions
-                .retain(|lost| now.since(lost.known_at) < timeout);
-        }
-        let given_up = before - self.transactions.len();
-        self.given_up += given_up as u64;
+    /// Takes out the transactions whose processes were last known to run before `timeout` microseconds (0: never).
+    pub(crate) fn give_up(&mut self, timeout: u64, now: Time) -> Vec<LostTransaction> {
+        let is_late =
+            |lost: &mut LostTransaction| timeout > 0 && now.since(lost.known_at) >= timeout;
+        let given_up: Vec<_> = self.transactions.extract_if(.., is_late).collect();
+        self.given_up += given_up.len() as u64;
         given_up
     }
 
-    /// Removes this host's transactions whose processes have ended, and notes that its others may still run. A transaction
-    /// that was added after the search for processes had begun stays. Returns whether any was removed.
+    /// Takes out this host's transactions whose processes have ended, and notes that its others may still run. A
+    /// transaction that was added after the search for processes had begun stays.
     pub(crate) fn remove(
         &mut self,
         endpoint: &Endpoint,
         search: &ProcessSearch,
         now: Time,
-    ) -> bool {
-        let before = self.transactions.len();
-        self.transactions.retain_mut(|lost| {
+    ) -> Vec<LostTransaction> {
+        let has_ended = |lost: &mut LostTransaction| {
             if *lost.endpoint != *endpoint {
-                return true;
+                return false;
             }
             lost.known_at = now;
             let has_ended = search.has_ended(lost.pid, lost.began_at);
             lost.began_at = lost.began_at.or(search.beginning(lost.pid).flatten());
-            !has_ended
-        });
-        self.transactions.len() < before
+            has_ended
+        };
+        self.transactions.extract_if(.., has_ended).collect()
     }
 
     /// Returns how many transactions were lost.
@@ -159,21 +164,21 @@ mod tests {
         let catalog = Arc::<Catalogs>::default().add();
         let [host, other] = ["/a", "/b"].map(|folder| Arc::new(Endpoint::of(folder, 5432)));
         let mut lost = LostDdl::default();
-        lost.add(&host, 7, catalog.ddl_begins(), Time(0));
-        lost.add(&other, 7, catalog.ddl_begins(), Time(0));
+        lost.add(&host, 7, (catalog.ddl_begins(), None), Time(0));
+        lost.add(&other, 7, (catalog.ddl_begins(), None), Time(0));
         assert_eq!(lost.pids(&host), [7]);
         let is_there = search(&[7], &[(7, None)]);
-        assert!(!lost.remove(&host, &is_there, Time(TIMEOUT - 1)));
+        assert!(lost.remove(&host, &is_there, Time(TIMEOUT - 1)).is_empty());
         assert_eq!(catalog.report().ddl, 2);
         // This process was not searched for: its connection was closed later.
-        lost.add(&other, 8, catalog.ddl_begins(), Time(1));
-        assert!(lost.remove(&other, &search(&[7], &[]), Time(1)));
+        lost.add(&other, 8, (catalog.ddl_begins(), None), Time(1));
+        assert_eq!(lost.remove(&other, &search(&[7], &[]), Time(1)).len(), 1);
         assert_eq!(lost.pids(&other), [8]);
-        assert!(lost.remove(&other, &search(&[8], &[]), Time(2)));
+        assert_eq!(lost.remove(&other, &search(&[8], &[]), Time(2)).len(), 1);
         assert_eq!(catalog.report().ddl, 1);
-        assert_eq!(lost.give_up(TIMEOUT, Time(TIMEOUT)), 0);
-        assert_eq!(lost.give_up(0, Time(9 * TIMEOUT)), 0);
-        assert_eq!(lost.give_up(TIMEOUT, Time(2 * TIMEOUT)), 1);
+        assert!(lost.give_up(TIMEOUT, Time(TIMEOUT)).is_empty());
+        assert!(lost.give_up(0, Time(9 * TIMEOUT)).is_empty());
+        assert_eq!(lost.give_up(TIMEOUT, Time(2 * TIMEOUT)).len(), 1);
         assert!(lost.pids(&host).is_empty());
         assert_eq!(catalog.report().ddl, 0);
         let counts = LostDdlCounts {
@@ -188,11 +193,18 @@ mod tests {
         let catalog = Arc::<Catalogs>::default().add();
         let host = Arc::new(Endpoint::of("/a", 5432));
         let mut lost = LostDdl::default();
-        lost.add(&host, 7, catalog.ddl_begins(), Time(0));
+        lost.add(&host, 7, (catalog.ddl_begins(), None), Time(0));
         for began_at in [None, Some(50), None, Some(50)] {
-            assert!(!lost.remove(&host, &search(&[7], &[(7, began_at)]), Time(1)));
+            assert!(
+                lost.remove(&host, &search(&[7], &[(7, began_at)]), Time(1))
+                    .is_empty()
+            );
         }
-        assert!(lost.remove(&host, &search(&[7], &[(7, Some(51))]), Time(2)));
+        assert_eq!(
+            lost.remove(&host, &search(&[7], &[(7, Some(51))]), Time(2))
+                .len(),
+            1
+        );
         assert_eq!(catalog.report().ddl, 0);
     }
 }
