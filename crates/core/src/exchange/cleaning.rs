@@ -22,8 +22,9 @@ impl Exchange<'_> {
             return;
         };
         let pool = self.pools.get(server.pool());
-        let runs_unread_code =
-            pool.is_some_and(|pool| pool.catalog.certificates.every_text_may_do_ddl());
+        let certificates = pool.map(|pool| pool.catalog.certificates.clone());
+        let certificates = certificates.unwrap_or_default();
+        let runs_unread_code = certificates.every_text_may_do_ddl();
         server.limit_cleaning(self.env.now.after(CLEAN_PATIENCE));
         // The flag need not survive a failure: a server whose clean fails is closed.
         let is_unknown = server.session.clean.begin();
@@ -44,7 +45,7 @@ impl Exchange<'_> {
                 ToDeallocate::All
             }
         };
-        let text = clean.text(&statements);
+        let text = clean.text(&statements, certificates.disconnects());
         let is_opaque = clean.class == Class::Opaque;
         server.session.queries.begin_clean(is_opaque);
         out.ask(conn, server, InternalQuery::Clean, &text);

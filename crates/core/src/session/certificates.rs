@@ -82,7 +82,7 @@ struct Known {
     ddl: DdlCode,
     login_triggers: LoginTriggers,
     opaque_reason: Option<Box<str>>,
-    unclean_reason: Option<Box<str>>,
+    cleaning: Cleaning,
     counts: Counts,
     /// Functions and relations that are not certified, for administrators, up to a limit.
     opaque_objects: Arc<[OpaqueObject]>,
@@ -138,6 +138,15 @@ enum LoginTriggers {
     Clean,
     /// Each session may have session state from its login on.
     LeaveState,
+}
+
+/// What the clean of a session has to know of the database.
+#[derive(Debug, Clone, Default)]
+struct Cleaning {
+    /// The reason why a session can't be cleaned after opaque statements.
+    unclean_reason: Option<Box<str>>,
+    /// The function that closes the connections of postgres_fdw, quoted for SQL.
+    disconnects: Option<Arc<str>>,
 }
 
 /// The code of a database that may do DDL.
@@ -259,9 +268,10 @@ impl Certificates {
         known.is_read = facts.are_all_taken();
         known.ddl.has_event_triggers = facts.has_event_triggers;
         known.login_triggers = found.login_triggers;
+        known.cleaning.disconnects = facts.disconnects.take().filter(|call| !call.is_empty());
         known.custom_names = std::mem::take(&mut facts.customs);
         known.opaque_reason = found.opaque_reason.map(Into::into);
-        known.unclean_reason = found.unclean_reason.map(Into::into);
+        known.cleaning.unclean_reason = found.unclean_reason.map(Into::into);
         if known.words.len() > NAMES_MAX {
             known.add_to_every_text(Effects::OPAQUE);
             known.opaque_reason = Some("too many of its functions and relations are opaque".into());
@@ -369,6 +379,13 @@ impl Certificates {
         }
     }
 
+    /// Returns the function, quoted for SQL, that closes the connections of postgres_fdw. The sessions of these
+    /// connections belong to the client whose texts have opened them.
+    #[must_use]
+    pub(crate) fn disconnects(&self) -> Option<&str> {
+        self.known.cleaning.disconnects.as_deref()
+    }
+
     /// Returns whether a user's function or relation of this name reads a parameter, the user or the like, so that its
     /// result differs between sessions.
     pub(crate) fn reads_session(&self, name: &[u8]) -> bool {
@@ -442,7 +459,7 @@ impl Certificates {
     /// that no clean removes.
     #[must_use]
     pub fn unclean_reason(&self) -> Option<&str> {
-        self.known.unclean_reason.as_deref()
+        self.known.cleaning.unclean_reason.as_deref()
     }
 
     /// Returns the functions and relations that are not certified, up to a limit.

@@ -97,9 +97,9 @@ impl Clean {
     }
 
     /// Returns the clean as one simple query. After [`Class::Opaque`], its answer has a row for
-    /// [`Cleaned::of_row`].
+    /// [`Cleaned::of_row`]. `disconnects`: the function that closes the session's connections to other servers.
     #[must_use]
-    pub fn text(&self, statements: &ToDeallocate<'_>) -> Vec<u8> {
+    pub fn text(&self, statements: &ToDeallocate<'_>, disconnects: Option<&str>) -> Vec<u8> {
         let has_timeout = self.version >= TRANSACTION_TIMEOUT.0;
         let timeout = if has_timeout {
             TRANSACTION_TIMEOUT.1
@@ -124,6 +124,9 @@ impl Clean {
                     text.push(b';');
                 }
             }
+        }
+        if let Some(function) = disconnects {
+            text.extend_from_slice(format!("SELECT {function}();").as_bytes());
         }
         if self.reseeds {
             text.extend_from_slice(SEED.as_bytes());
@@ -155,17 +158,19 @@ mod tests {
                 asks_rights: version >= 18,
                 version,
             };
-            String::from_utf8(clean.text(&ToDeallocate::Named(names.to_vec()))).unwrap()
+            let statements = ToDeallocate::Named(names.to_vec());
+            String::from_utf8(clean.text(&statements, Some("s.\"F\""))).unwrap()
         };
         let settings = text(Class::Settings, 16, &[]);
         assert!(
             settings.starts_with("SET LOCAL statement_timeout=0;")
                 && settings.ends_with("RESET ALL")
+                && !settings.contains("SELECT")
         );
         let opaque = text(Class::Opaque, 18, &[b"a\"b"]);
         assert!(opaque.starts_with("SET LOCAL transaction_timeout=0;"));
         assert!(opaque.contains("RESET ROLE;RESET ALL;DISCARD PLANS;SET LOCAL lock_timeout"));
-        assert!(opaque.contains(";DEALLOCATE \"a\"\"b\";SELECT "));
+        assert!(opaque.contains(";DEALLOCATE \"a\"\"b\";SELECT s.\"F\"();SELECT "));
         assert!(opaque.contains("pg_has_role(SESSION_USER"));
         assert!(text(Class::Opaque, 16, &[]).contains(",false FROM pg_catalog.pg_prepared"));
     }

@@ -143,7 +143,12 @@ impl<'p> Reader<'p> {
     }
 
     fn doubt(&mut self, word: &[u8]) {
-        self.add(ANYTHING, || {
+        let found = match word.eq_ignore_ascii_case(b"load") {
+            // A library stays until the end of the session.
+            true => ANYTHING | Effects::LIBRARY,
+            false => ANYTHING,
+        };
+        self.add(found, || {
             format!(
                 "{} in its body",
                 String::from_utf8_lossy(word).to_uppercase()

@@ -8,7 +8,10 @@
 mod conclusions;
 mod objects;
 
-use std::collections::{BTreeSet, HashSet};
+use std::{
+    collections::{BTreeSet, HashSet},
+    sync::Arc,
+};
 
 use pgweir_wire::Body as Row;
 
@@ -64,6 +67,8 @@ pub struct Facts {
     pub(super) customs: BTreeSet<Box<[u8]>>,
     pub(super) utf8: bool,
     pub(super) has_event_triggers: bool,
+    /// The function that closes the connections of postgres_fdw; empty if clients may call none.
+    pub(super) disconnects: Option<Arc<str>>,
     /// Functions that run at each login, and the names of their triggers.
     login_triggers: Vec<(At, Box<str>)>,
     extensions: Option<Extensions>,
@@ -204,6 +209,7 @@ impl Facts {
                     .unclean
                     .get_or_insert_with(|| format!("language {language} is installed"));
             }
+            "o" => self.disconnects = Some(row.text(1).into()),
             "v" => self.add_event_trigger(row),
             "w" => {
                 let written = self.graph.at(Node::Written(row.oid(1)?));

@@ -67,6 +67,13 @@ SELECT 'q', fktable::regclass::text, fkcols::text FROM pg_get_catalog_foreign_ke
 -- A language can be renamed, so pgweir recognizes PL/pgSQL by its handler.
 SELECT 'l', l.lanname FROM pg_language l LEFT JOIN pg_proc h ON h.oid = l.lanplcallfoid
   WHERE l.oid NOT IN (12, 13, 14) AND (h.prosrc, h.probin) IS DISTINCT FROM ('plpgsql_call_handler', '$libdir/plpgsql');
+-- postgres_fdw keeps its connections to other servers, with the state of their sessions, until a function closes them.
+SELECT 'o', (SELECT concat(quote_ident(n.nspname), '.', quote_ident(p.proname))
+    FROM pg_depend d JOIN pg_proc p ON p.oid = d.objid JOIN pg_namespace n ON n.oid = p.pronamespace
+    WHERE d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid AND d.classid = 'pg_proc'::regclass
+      AND d.deptype = 'e' AND p.prosrc = 'postgres_fdw_disconnect_all'
+      AND has_schema_privilege('public', n.oid, 'USAGE') AND has_function_privilege('public', p.oid, 'EXECUTE') LIMIT 1)
+  FROM pg_extension e WHERE e.extname = 'postgres_fdw';
 SELECT 'v', evtname, evtevent, evtfoid::oid FROM pg_event_trigger WHERE evtenabled <> 'D';
 -- Whoever writes to a system catalog changes what functions and relations are.
 SELECT 'w', oid FROM pg_class WHERE oid < 16384 AND relkind = 'r' AND relnamespace = 'pg_catalog'::regnamespace;

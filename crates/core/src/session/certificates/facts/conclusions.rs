@@ -74,6 +74,10 @@ impl Facts {
             found.opaque_reason = Some(doubt.clone());
         }
         found.unclean_reason.clone_from(&self.reasons.unclean);
+        if self.disconnects.as_deref() == Some("") {
+            let reason = "PUBLIC may call no function that closes the connections of postgres_fdw";
+            found.unclean_reason.get_or_insert_with(|| reason.into());
+        }
         if !self.login_triggers.is_empty() {
             found.login_triggers = LoginTriggers::Clean;
         }

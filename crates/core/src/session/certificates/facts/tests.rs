@@ -538,3 +538,29 @@ fn the_query_names_the_functions_that_read_the_session() {
 }
 
 mod catalogs;
+
+#[test]
+fn connections_of_foreign_tables() {
+    let closes = Database::new().with(&["o", "s.postgres_fdw_disconnect_all"]);
+    let certificates = closes.read();
+    assert_eq!(
+        certificates.disconnects(),
+        Some("s.postgres_fdw_disconnect_all")
+    );
+    assert!(certificates.unclean_reason().is_none());
+    let cannot = Database::new().with(&["o", ""]).read();
+    assert_eq!(cannot.disconnects(), None);
+    assert!(cannot.unclean_reason().is_some());
+}
+
+#[test]
+fn a_body_that_loads_a_library() {
+    for body in [
+        "BEGIN LOAD 'x'; END",
+        "BEGIN IF a THEN LOAD 'x'; END IF; END",
+    ] {
+        let database = Database::new().function("20001", "f", body);
+        let found = database.read().word(Name::of(b"f")).read;
+        assert!(found.contains(Effects::LIBRARY), "{found}");
+    }
+}
