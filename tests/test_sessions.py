@@ -3,7 +3,8 @@
 import pytest
 
 import machine
-from rawclient import LoginRefused
+import rawclient as wire
+from rawclient import LoginRefused, errors
 
 BACKEND = "SELECT pg_backend_pid()"
 
@@ -25,6 +26,8 @@ def two_clients(start_pooler, pg):
     ("DO $$ BEGIN PERFORM set_config('work_mem', '79kB', false); END $$", "SHOW work_mem", "79kB"),
     ("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY", "SHOW transaction_read_only", "on"),
     ("UPDATE pg_settings SET setting = '80' WHERE name = 'work_mem'", "SHOW work_mem", "80kB"),
+    # PostgreSQL cuts the name.
+    (f"SET app.{'n' * 90} = 'long'", "SELECT nullif(current_setting('app.' || repeat('n', 63), true), '')", "long"),
 ])
 def test_settings_move_to_the_next_server(two_clients, change, read, expect):
     one, other = two_clients
@@ -36,6 +39,23 @@ def test_settings_move_to_the_next_server(two_clients, change, read, expect):
         assert one.value(read) == expect
     one.query("DISCARD ALL")
     assert one.value(read) == default
+
+
+@pytest.mark.parametrize("change", [
+    wire.extended("SELECT set_config($1, $2, false)", ("app.value", "mine")) + wire.SYNC,
+    wire.parse("SELECT set_config($1, $2, false)", "s") + wire.SYNC + wire.run("s", "App.Value", "mine") + wire.SYNC,
+    wire.function_call(2078, (b"app.value", b"mine", b"\0")),
+    wire.query("SELECT set_config(n, 'mine', false) FROM (VALUES ('app.value')) v (n)"),
+    wire.query("DO $$ BEGIN EXECUTE 'SELECT set_config($1, $2, false)' USING 'app.value', 'mine'; END $$"),
+], ids=["bind", "bind of a name", "function call", "values", "using"])
+def test_a_custom_parameter_whose_name_is_a_value(two_clients, change):
+    """The name of a parameter that a text reads shows pgweir the parameter: so the test computes it."""
+    one, other = two_clients
+    read = "SELECT nullif(current_setting('app.' || 'value', true), '')"
+    assert not errors(one.ask(change))
+    for _ in range(2):
+        assert other.value(read) is None
+        assert one.value(read) == "mine"
 
 
 def test_settings_that_are_rolled_back_do_not_move(two_clients):

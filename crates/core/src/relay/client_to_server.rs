@@ -140,6 +140,9 @@ impl ClientMessages<'_> {
             if outcome == MessageOutcome::Forward && self.follows(tag) {
                 outcome = self.named(&message, &mut cursor, out)?;
             }
+            if self.may_name_parameters(tag) {
+                self.note_names_in_values(tag, message.body());
+            }
             match outcome {
                 MessageOutcome::Forward => {}
                 MessageOutcome::Handled => continue,

@@ -8,7 +8,10 @@ use super::{
     client_to_server::ClientMessages, message::Message, named::Named, session_texts::until_nul,
 };
 use crate::backend::Unnamed;
-use crate::session::{Class, CustomParameters, Effects, Fingerprint, Statement, sql::CustomNames};
+use crate::session::{
+    Class, CustomParameters, Effects, Fingerprint, Statement,
+    sql::{CustomNames, custom_name_of_value},
+};
 
 impl ClientMessages<'_> {
     /// Returns the effects of a message's text, and records the consequences that take effect at once.
@@ -194,6 +197,27 @@ impl ClientMessages<'_> {
         }
     }
 
+    /// Returns whether the values in a message may name parameters that an outstanding request sets: its texts do not show
+    /// the names.
+    #[inline]
+    pub(super) fn may_name_parameters(&self, tag: u8) -> bool {
+        let effects = || self.server.session.transaction.effects();
+        match tag {
+            frontend::BIND => effects().contains(Effects::SETTING.and(Effects::OPAQUE)),
+            frontend::FUNCTION_CALL => self.is_carried,
+            _ => false,
+        }
+    }
+
+    /// Notes the custom parameters that the values of a Bind or of a FunctionCall name. The values of a message that has
+    /// not arrived completely are not read.
+    #[cold]
+    pub(super) fn note_names_in_values(&mut self, tag: u8, body: &[u8]) {
+        let values = values_of(tag, body).unwrap_or_default();
+        let names = values.into_iter().filter_map(custom_name_of_value);
+        self.note_custom_parameters(&names.collect());
+    }
+
     /// Notes custom parameters that the client may set. If a server can't be asked for one, the client keeps its
     /// server.
     pub(super) fn note_custom_parameters(&mut self, names: &BTreeSet<Vec<u8>>) {
@@ -215,5 +239,48 @@ impl ClientMessages<'_> {
         if !are_known && let Some(context) = &mut self.client.context {
             context.has_unlisted = true;
         }
+    }
+}
+
+/// Returns the values in a Bind or in a FunctionCall.
+fn values_of(tag: u8, body: &[u8]) -> Option<Vec<&[u8]>> {
+    let mut rest = Body::new(body);
+    if tag == frontend::FUNCTION_CALL {
+        rest.i32().ok()?;
+    } else {
+        rest.cstr().ok()?;
+        rest.cstr().ok()?;
+    }
+    let count = |rest: &mut Body<'_>| {
+        let bytes = rest.bytes(2).ok()?;
+        Some(usize::from(u16::from_be_bytes([bytes[0], bytes[1]])))
+    };
+    let formats = count(&mut rest)?;
+    rest.bytes(2 * formats).ok()?;
+    let mut values = Vec::new();
+    for _ in 0..count(&mut rest)? {
+        if let Ok(len) = usize::try_from(rest.i32().ok()?) {
+            values.push(rest.bytes(len).ok()?);
+        }
+    }
+    Some(values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_messages() {
+        let bind = b"p\0s\0\0\x01\0\0\0\x03\0\0\0\x03a.b\xff\xff\xff\xff\0\0\0\x01c\0\0";
+        let values = values_of(frontend::BIND, bind).unwrap();
+        assert_eq!(values, [&b"a.b"[..], b"c"]);
+        let call = b"\0\0\x08\x1e\0\0\0\x01\0\0\0\x03a.b\0\0";
+        let values = values_of(frontend::FUNCTION_CALL, call).unwrap();
+        assert_eq!(values, [&b"a.b"[..]]);
+        for end in 0..bind.len() - 2 {
+            assert_eq!(values_of(frontend::BIND, &bind[..end]), None, "{end}");
+        }
+        assert_eq!(values_of(frontend::BIND, b"\0\0\0\0\xff\xff"), None);
     }
 }

@@ -42,6 +42,7 @@ pub(super) use parameters::{TOUCHED_MAX, is_parameter_name};
 pub use parameters::{
     Touched, affects_compilation, outlasts_reset, shapes_plans, touched_parameters,
 };
+pub(crate) use phrase::custom_name_of_value;
 pub use phrase::{CustomNames, Phrase, Phrases, custom_names, is_broken, phrases};
 #[cfg(test)]
 pub(super) use session_readers::SESSION_READERS;

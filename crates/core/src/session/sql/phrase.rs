@@ -10,6 +10,7 @@ mod parse;
 
 use std::{borrow::Cow, collections::VecDeque, ops::Range};
 
+pub(crate) use custom::custom_name_of_value;
 pub use custom::{CustomNames, custom_names};
 pub(super) use name::{identifier, undouble_quotes};
 pub(super) use parse::setting;

@@ -3,8 +3,9 @@
 //! This reader does not use the lexer, for two reasons: names also occur in strings, which may be bodies of functions;
 //! and a text that is longer than a buffer is forwarded in pieces.
 
-use std::collections::BTreeSet;
+use std::{borrow::Cow, collections::BTreeSet};
 
+use super::name::cut;
 use crate::session::{
     sql::{
         blocks,
@@ -29,6 +30,8 @@ pub struct CustomNames {
     found: BTreeSet<Vec<u8>>,
     /// See [`CustomNames::may_reset`].
     may_reset: bool,
+    /// Whether the text calls `set_config` with a name that is not a plain string.
+    computes_name: bool,
     /// The end of the text so far: a word and what follows it, if the next piece may continue it.
     rest: Vec<u8>,
 }
@@ -38,7 +41,22 @@ pub struct CustomNames {
 pub fn custom_names(text: &[u8]) -> BTreeSet<Vec<u8>> {
     let mut names = CustomNames::default();
     names.read_words(text, true);
+    if names.computes_name {
+        names.read_strings(text);
+    }
     names.found
+}
+
+/// Returns the value of a parameter in a message, in lower case, if it looks like the name of a custom
+/// parameter (`app.tenant`).
+pub(crate) fn custom_name_of_value(value: &[u8]) -> Option<Vec<u8>> {
+    let is_of_name = |byte: &u8| byte.is_ascii() && is_of_word(*byte) && *byte != b'$';
+    let is_part = |part: &[u8]| {
+        part.first().is_some_and(|&byte| starts_word(byte)) && part.iter().all(is_of_name)
+    };
+    let mut parts = value.split(|&byte| byte == b'.');
+    let is_name = parts.clone().count() == 2 && parts.all(is_part);
+    is_name.then(|| value.to_ascii_lowercase())
 }
 
 impl CustomNames {
@@ -89,6 +107,7 @@ impl CustomNames {
             if is_call || is_any(word, &["set", "show", "reset", "local", "session"]) {
                 match name_behind(&text[at..], is_call, is_last) {
                     Some(name) => {
+                        self.computes_name |= name.is_empty() && is_any(word, &["set_config"]);
                         if name.len() > CustomNames::NAME_MAX {
                             // The words in a name that is too long are not read again: the time would grow with the
                             // square of the length.
@@ -105,6 +124,23 @@ impl CustomNames {
         text.len()
     }
 
+    /// Reads the strings of the text that look like names. The expression that computes the name may contain it.
+    fn read_strings(&mut self, text: &[u8]) {
+        let is_quote = |byte: Option<&u8>| matches!(byte, Some(b'\'' | b'"' | b'$'));
+        let is_of_name = |byte: &u8| is_of_word(*byte) && *byte != b'$' || *byte == b'.';
+        let mut at = 0;
+        for part in text.chunk_by(|a, b| is_of_name(a) == is_of_name(b)) {
+            let end = at + part.len();
+            if is_quote(at.checked_sub(1).and_then(|before| text.get(before)))
+                && is_quote(text.get(end))
+                && let Some(name) = custom_name_of_value(part)
+            {
+                self.insert(name);
+            }
+            at = end;
+        }
+    }
+
     fn insert(&mut self, name: Vec<u8>) {
         if self.found.len() > CustomNames::MAX {
             return;
@@ -113,8 +149,18 @@ impl CustomNames {
         let parts = name.split(|&byte| byte == b'$');
         let parts = parts.filter(|part| part.contains(&b'.') && !part.ends_with(b"."));
         self.found.extend(parts.map(<[u8]>::to_vec));
+        self.found.extend(truncated(&name));
         self.found.insert(name);
     }
+}
+
+/// Returns the name of the parameter that `SET` sets if an identifier in the name is too long: PostgreSQL cuts each
+/// identifier. A name in a string (`set_config`) is not cut.
+fn truncated(name: &[u8]) -> Option<Vec<u8>> {
+    let parts = name.split(|&byte| byte == b'.');
+    let cut = parts.map(|part| cut(Cow::Borrowed(part)));
+    let cut = cut.collect::<Vec<_>>().join(&b'.');
+    (cut != name).then_some(cut)
 }
 
 /// Returns the name that follows, or an empty one if none follows; `None` if only the next piece of the text decides.

@@ -51,7 +51,7 @@ pub(in crate::session::sql) fn undouble_quotes(within: &[u8], quote: u8) -> Cow<
 }
 
 /// Truncates the name where PostgreSQL does, before a character of UTF-8 that does not fit.
-fn cut(name: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
+pub(super) fn cut(name: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
     if name.len() <= NAME_MAX {
         return name;
     }

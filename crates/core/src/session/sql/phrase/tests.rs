@@ -194,8 +194,20 @@ fn custom_parameters() {
         "reset settled.x, unset a.b, set_configs('c.d')",
         &["settled.x"],
     );
-    let cut = format!("a.{}", "b".repeat(254));
-    check(&format!("set a.{}", "b".repeat(300)), &[&cut]);
+    check(
+        "select set_config(n, 'v', false) from (values ('App.a'), ('x'), ('t.b.c'), (E't.d'), (1.5)) v(n), s.t",
+        &["app.a", "t.d"],
+    );
+    check(
+        "do 'execute f(''select set_config($1)'') using ''a.b'' '",
+        &["a.b"],
+    );
+    check("select set_config('c.d', 'e.f', false)", &["c.d"]);
+    check("select current_setting(n) from (values ('a.b')) v(n)", &[]);
+    let [cut, truncated] = [254, 63].map(|len| format!("a.{}", "b".repeat(len)));
+    check(&format!("set a.{}", "b".repeat(300)), &[&truncated, &cut]);
+    let [long, truncated] = [40, 31].map(|len| format!("{}.b", "\u{e9}".repeat(len)));
+    check(&format!("set {long} = 1"), &[&truncated, &long]);
 }
 
 /// The result does not depend on how a text is cut into pieces.
