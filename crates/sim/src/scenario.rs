@@ -312,6 +312,8 @@ impl Scenario {
         // The time of a world jumps, so that a connection may seem to take longer than a second.
         scenario.settings += "host_connect_timeout = 0\n";
         scenario.standbys = true;
+        // The check of replies does not follow a repeated COPY FROM STDIN in each of the other worlds (seed 43).
+        scenario.moves = (seed / 4).is_multiple_of(3);
         scenario.fault_rates.server_killed = scenario.fault_rates.server_killed.max(40);
         scenario
     }
