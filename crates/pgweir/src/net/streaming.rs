@@ -17,7 +17,7 @@ pub(super) const LONG_READ: usize = 8 * 1024;
 /// The number of such reads after one request, after which the server streams.
 const LONG_READS: u8 = 16;
 /// The number of bytes for which the worker wakes up.
-const WAKE_BYTES: i32 = 64 * 1024;
+const WAKE_BYTES: i32 = 128 * 1024;
 /// The longest time in microseconds that bytes wait for more bytes.
 const PATIENCE_US: u64 = 1_000;
 
