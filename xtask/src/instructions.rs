@@ -349,7 +349,7 @@ impl Counting {
         let transactions = f64::from(many - few);
         Ok(Executed {
             all: (all.all - base.all) / transactions,
-            atomic: (all.atomic - base.atomic) / transactions,
+            atomic: ((all.atomic - base.atomic) / transactions).max(0.0),
         })
     }
 
