@@ -69,7 +69,7 @@ class Pooler:
         }
         if not pgbouncer:
             self.settings["workers"] = workers
-            # So that each worker has clients: with the default, one worker serves the low load of a test.
+            # With the default, one worker would serve the low load of a test, and the other would have no clients.
             self.settings["worker_busy_target"] = 0
             if driver := os.environ.get("PGWEIR_IO_DRIVER"):
                 self.settings["io_driver"] = driver

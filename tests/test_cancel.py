@@ -383,7 +383,7 @@ def test_psql_interrupted(start_pooler, pg):
 # -- outcomes of requests
 
 
-@pytest.mark.pgweir_only("logs some of it at another level")
+@pytest.mark.pgweir_only("it serves requests in the order of their connections")
 @pytest.mark.shows("login_slice")
 def test_a_request_does_not_wait_for_logins_that_came_earlier(start_pooler, newest_pg):
     """All of them arrive while the pooler is stopped. The log has the order in which it reads them."""
@@ -408,6 +408,7 @@ def test_a_request_does_not_wait_for_logins_that_came_earlier(start_pooler, newe
         assert after.count("login attempt") > 300, before.count("login attempt")
 
 
+@pytest.mark.pgweir_only("logs some of it at another level")
 def test_the_log_has_the_outcome_of_each_request(start_pooler, newest_pg):
     pooler = start_pooler(newest_pg, default_pool_size=1)
     client = pooler.raw()

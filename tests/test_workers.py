@@ -32,6 +32,16 @@ def use(clients):
         assert client.execute("SELECT 1").fetchone() == (1,)
 
 
+def cancel_each(clients):
+    """Lets each client cancel a query of its own."""
+    for client in clients:
+        timer = threading.Timer(0.05, client.cancel)
+        timer.start()
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            client.execute("SELECT pg_sleep(30)")
+        timer.join()
+
+
 @pytest.mark.shows("worker_busy_target")
 def test_one_worker_serves_a_low_load_and_the_other_sleeps(start_pooler, newest_pg):
     pooler = start_pooler(newest_pg, workers=2, worker_busy_target=None)
@@ -44,8 +54,7 @@ def test_one_worker_serves_a_low_load_and_the_other_sleeps(start_pooler, newest_
     before = wakeups(pooler, 1)
     for _ in range(50):
         use(clients)
-    # It may have looked at its deadlines meanwhile.
-    assert wakeups(pooler, 1) - before < 10, "the second worker was woken for queries"
+    assert wakeups(pooler, 1) == before, "the second worker was woken"
     for client in clients:
         client.close()
 
@@ -81,12 +90,7 @@ def test_clients_move_and_keep_their_sessions(start_pooler, newest_pg, certifica
     assert pinned.execute("SELECT value FROM kept").fetchone() == (7,)
     clients[0].execute("NOTIFY news, 'still here'")
     assert next(listener.notifies(timeout=10, stop_after=1)).payload == "still here"
-    for client in clients:
-        timer = threading.Timer(0.05, client.cancel)
-        timer.start()
-        with pytest.raises(psycopg.errors.QueryCanceled):
-            client.execute("SELECT pg_sleep(30)")
-        timer.join()
+    cancel_each(clients)
     for client in [*clients, pinned, listener]:
         client.close()
 
@@ -104,12 +108,8 @@ def test_session_mode_uses_all_workers(start_pooler, newest_pg, certificates, tl
     assert all(row["clients"] >= 4 and row["servers"] == 4 for row in rows), rows
     for number, client in enumerate(clients):
         assert client.execute("SELECT value FROM kept").fetchone() == (number,)
+    cancel_each(clients)
     for client in clients:
-        timer = threading.Timer(0.05, client.cancel)
-        timer.start()
-        with pytest.raises(psycopg.errors.QueryCanceled):
-            client.execute("SELECT pg_sleep(30)")
-        timer.join()
         client.close()
 
 
