@@ -305,7 +305,7 @@ impl Kind {
 #[derive(Debug, Clone, Copy)]
 struct Executed {
     all: f64,
-    /// Those by which threads share memory.
+    /// The atomic ones, by which threads share memory.
     atomic: f64,
 }
 
