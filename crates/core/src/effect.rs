@@ -271,7 +271,7 @@ pub(crate) enum ClientEffect {
     },
     /// End the login of a client: send it the parameters that servers of its pool have reported.
     Welcome(Token),
-    /// Assign a client that has logged in to a worker, if it can't move later.
+    /// Assign a client that has logged in to a pool in session mode to a worker: it can't move later.
     AssignWorker(Token),
     /// End the login of a client: send it these parameters of its exclusive server.
     Greet(Token, Box<ServerParameters>),

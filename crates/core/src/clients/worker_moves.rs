@@ -107,14 +107,14 @@ impl WorkerMoves<'_> {
         }
     }
 
-    /// Assigns a client to one of all workers, if it has just logged in to a pool in session mode. From its first request
-    /// to its end, the client has a server, so it can't move when the load changes.
+    /// Assigns a client that has just logged in to a pool in session mode to one of all workers. From its first request to
+    /// its end, the client has a server, so it can't move when the load changes.
     pub(crate) fn assign(&mut self, conn: Token, out: &mut Actions) {
         let Some(Conn::Client(client)) = self.connections.get(conn) else {
             return;
         };
         let has_target = self.env.snapshot.worker_busy_target() > 0;
-        if has_target && self.keeps_server(client) && self.may_move() && can_move(client) {
+        if has_target && self.may_move() && can_move(client) {
             let to = self.env.directory.worker_loads().assign();
             if to != self.env.worker {
                 self.send(conn, to, out);

@@ -140,7 +140,7 @@ enum LoginTriggers {
     LeaveState,
 }
 
-/// What the clean of a session has to know of the database.
+/// The facts about the database on which the clean of a session depends.
 #[derive(Debug, Clone, Default)]
 struct Cleaning {
     /// The reason why a session can't be cleaned after opaque statements.

@@ -1,7 +1,5 @@
 //! The incoming side: one shared buffer for all connections. Nothing is read before the core wants the bytes.
 
-use std::mem;
-
 use pgweir_core::{Closed, ReadMode, Time, Token};
 use rustix::{
     io::Errno,
@@ -142,9 +140,7 @@ impl<P: Pooler> Driver<P> {
         match recv(&connection.fd, &mut self.buffer[..room], RecvFlags::empty()) {
             Ok((_, 0)) => self.end(token, Closed::Eof),
             Ok((_, length)) => {
-                if mem::replace(&mut connection.output.answered, false) {
-                    connection.stream.end_count();
-                }
+                connection.note_received();
                 // A short read has emptied the socket, so more bytes will be a new edge. Only the end of the stream may
                 // have been reported already.
                 connection.input.readable = length == room || connection.input.hung_up;

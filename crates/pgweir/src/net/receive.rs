@@ -3,7 +3,7 @@
 //! The core does not know of this. The driver keeps bytes that the core does not want yet, and delivers them before all
 //! later bytes.
 
-use std::{io, mem};
+use std::io;
 
 use pgweir_core::{ReadMode, Token};
 use rustix::io::Errno;
@@ -73,9 +73,7 @@ impl<P: Pooler> Driver<P> {
             self.io.keep_early(token, &self.buffer[..length]);
             return self.serve(token);
         }
-        if mem::replace(&mut connection.output.answered, false) {
-            connection.stream.end_count();
-        }
+        connection.note_received();
         self.process_read(token, length);
         if length >= LONG_READ {
             self.count_long_read(token);

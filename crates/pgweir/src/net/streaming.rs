@@ -5,6 +5,8 @@
 //! arrived (`SO_RCVLOWAT`), and a timer reads what has arrived for [`PATIENCE_US`] without a report. The end of a result
 //! is delayed by this time at most, and only if the result is large. The kernel reports the end of the connection at once.
 
+use std::mem;
+
 use pgweir_core::Token;
 
 use super::{
@@ -97,6 +99,15 @@ impl Io {
 }
 
 impl Connection {
+    /// Notes that bytes have arrived. The first ones after pgweir has sent something belong to another result than the
+    /// bytes before.
+    #[inline]
+    pub(super) fn note_received(&mut self) {
+        if mem::replace(&mut self.output.answered, false) {
+            self.stream.end_count();
+        }
+    }
+
     /// Lets the socket report each byte again.
     pub(super) fn stop_streaming(&mut self) {
         if self.stream.is_on() {
