@@ -74,8 +74,8 @@ macro_rules! process_settings {
                 startup_packet_limit: u32 = "10000" in "bytes", reloads, now, between::<1_024, 1_048_576>;
                 /// Size of the buffer that each worker reads into.
                 read_buffer: u32 = "262144" in "bytes", restarts, now, between::<16_384, 1_048_576>;
-                /// How the workers wait for their sockets. `epoll`: on every Linux. `io_uring`: the kernel reads short
-                /// messages of servers without being asked for each. It needs Linux 6.1, and a kernel and container
+                /// How the workers wait for their sockets. `epoll`: on every Linux. `io_uring`: short messages take fewer
+                /// system calls, and so less CPU time. It needs Linux 6.1, and a kernel and container
                 /// that allow it, and takes 0.25 MB of memory per worker besides `io_uring_buffers`. Where it is not
                 /// allowed, pgweir logs that and uses epoll; when the kernel runs out of memory for it later, the
                 /// worker goes on with epoll, and keeps its connections. Some kernels count a worker's 0.2 MB of queues
@@ -84,7 +84,8 @@ macro_rules! process_settings {
                 io_driver: IoDriver = "epoll", restarts, now;
                 /// The number of buffers that each worker lends to io_uring, of 16 kB each; rounded up to a power of
                 /// two. They hold what servers send between two waits of the worker. When all are full, servers are
-                /// read as with epoll, and `pgweir_io_uring_buffer_shortages_total` counts that.
+                /// read as with epoll, and `pgweir_io_uring_buffer_shortages_total` counts that. As many connections
+                /// can have up to 4 kB each that are sent together at the next wait; others are sent to at once.
                 io_uring_buffers: u32 = "64", restarts, now, between::<8, 4_096>;
                 /// PgBouncer's buffer for each connection. pgweir has no such buffer: see `read_buffer`.
                 pkt_buf: u32 = "4096" in "bytes", restarts, never;

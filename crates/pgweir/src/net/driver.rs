@@ -147,6 +147,7 @@ impl<P: Pooler> Driver<P> {
         while !self.io.finished {
             self.turn(&mut events, None)?;
         }
+        self.io.empty_outbox();
         self.io.log.flush();
         Ok(())
     }
@@ -167,9 +168,7 @@ impl<P: Pooler> Driver<P> {
             .chain(patience_us)
             .chain(no_wait);
         let timeout = timeouts.min();
-        if let Err(error) = self.io.poller.wait(events, timeout) {
-            self.fall_back(error)?;
-        }
+        let has_waited = self.wait(events, timeout)?;
         self.io.now = self.clock.now();
         self.io.turn.number = self.io.turn.number.wrapping_add(1);
         self.io.new_accept_turn();
@@ -178,7 +177,7 @@ impl<P: Pooler> Driver<P> {
             self.dispatch(Key::of(event), event.flags);
             self.settle();
         }
-        let mut is_idle = events.is_empty();
+        let mut is_idle = has_waited && events.is_empty();
         if self.io.poller.is_ring() {
             is_idle &= !self.dispatch_completed()?;
         }
@@ -199,6 +198,24 @@ impl<P: Pooler> Driver<P> {
             false => self.flush_log(is_idle),
         }
         Ok(())
+    }
+
+    /// Makes the sends that wait, and waits for events if there were none of them. Returns whether it has waited.
+    fn wait(&mut self, events: &mut Vec<Event>, timeout_us: Option<u64>) -> io::Result<bool> {
+        // The ring costs less than a call for each send, but a single one is made without it.
+        let sends = match self.io.sends_waiting() {
+            1 => {
+                self.io.empty_outbox();
+                0
+            }
+            sends => sends,
+        };
+        match self.io.poller.wait(events, timeout_us) {
+            Ok(()) if sends > 0 => self.io.empty_outbox(),
+            Ok(()) => {}
+            Err(error) => self.fall_back(error)?,
+        }
+        Ok(sends == 0)
     }
 
     /// Writes the collected log lines if `is_idle`: the wait has reported no events. Otherwise the lines wait for more

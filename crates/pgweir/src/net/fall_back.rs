@@ -9,7 +9,7 @@ use super::{
     io::Io,
     poller::Key,
     pooler::Pooler,
-    ring::{Completed, Ring},
+    ring::{Completed, Outbox, Ring},
 };
 
 impl<P: Pooler> Driver<P> {
@@ -28,12 +28,19 @@ impl<P: Pooler> Driver<P> {
         // A receive that can't be cancelled takes no more bytes: the kernel reads a socket only during a call of the
         // ring, and there is none after this one.
         let _ = ring.cancel_all();
+        let outbox = ring.take_outbox();
         self.io.keep_received(&mut ring);
-        if ring.has_lost_completions() {
+        let has_lost = ring.has_lost_completions();
+        if has_lost {
             self.io.fail_received(&mut ring);
         }
         drop(ring);
-        self.io.watch_all()
+        self.io.watch_all()?;
+        if has_lost {
+            self.io.fail_unknown(&outbox);
+        }
+        self.io.process_results(&outbox);
+        Ok(())
     }
 }
 
@@ -59,6 +66,15 @@ impl Io {
         for token in self.table.tokens() {
             if ring.is_receiving(Key::Connection(token)) {
                 self.fail(token, Errno::IO);
+            }
+        }
+    }
+
+    /// Ends the connections of which it is unknown what the kernel has sent.
+    fn fail_unknown(&mut self, outbox: &Outbox) {
+        for send in outbox.unfinished() {
+            if send.result.is_none() {
+                self.fail(send.to, Errno::IO);
             }
         }
     }

@@ -290,6 +290,7 @@ impl Io {
     /// Removes a connection from the table and the poller, so that another worker can [`register`](Self::register) it.
     /// Returns the bytes that were received but not reported.
     pub(super) fn detach(&mut self, conn: Token) -> Option<(Connection, Vec<u8>)> {
+        self.send_waiting(conn);
         let mut early = self.table.early.remove(&conn).unwrap_or_default();
         let Some(Removed::Open(mut connection)) = self.table.remove(conn) else {
             return None;
@@ -324,6 +325,7 @@ impl Io {
 
     /// Removes a connection; the caller ends its watch, or gives it another key.
     pub(super) fn remove_watched(&mut self, token: Token) -> Option<Removed> {
+        self.send_waiting(token);
         let removed = self.table.remove(token)?;
         match &removed {
             Removed::Open(connection) if connection.input.receive.early => {

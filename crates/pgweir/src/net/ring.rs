@@ -12,6 +12,7 @@
 //! request about the same descriptor is recognized.
 
 mod buffers;
+mod outbox;
 mod queue;
 mod request;
 
@@ -25,7 +26,6 @@ use io_uring::{cqueue, opcode, squeue, types};
 use pgweir_core::{Token, shared::occupancy::RingCounts};
 use rustix::event::epoll::EventFlags;
 
-pub(super) use self::request::Filled;
 use self::{
     buffers::{Buffers, GROUP},
     queue::{QUEUE_BYTES, Queue, ROUNDS_MAX},
@@ -33,6 +33,10 @@ use self::{
         CANCEL, Completion, DONE, POLL, RECEIVE, SLOT_MAX, filled, is_restart, next_number,
         refusal, request, subject,
     },
+};
+pub(super) use self::{
+    outbox::{Outbox, Unfinished},
+    request::Filled,
 };
 use super::poller::Key;
 
@@ -85,26 +89,29 @@ pub(crate) struct Ring {
     /// The number of receives that have not completed.
     receiving: usize,
     counts: Arc<RingCounts>,
+    pub(super) outbox: Outbox,
 }
 
 impl Ring {
-    /// Creates a ring with so many buffers, a power of two, for the thread that calls [`wait`](Self::wait) first.
+    /// Creates a ring with so many buffers, a power of two, for the thread that calls [`wait`](Self::wait) first. As many
+    /// sends may wait for the next call.
     ///
     /// # Errors
     /// When the kernel lacks a feature, forbids io_uring, or is short of memory.
     pub(crate) fn new(buffers: u16, counts: &Arc<RingCounts>) -> io::Result<Self> {
         let queue = Queue::new()?;
-        let buffers = Buffers::register(&queue.submitter(), buffers)?;
-        counts.begun(buffers.count());
+        let registered = Buffers::register(&queue.submitter(), buffers)?;
+        counts.begun(registered.count());
         Ok(Self {
             queue,
-            buffers: Some(buffers),
+            buffers: Some(registered),
             connections: Vec::new(),
             closing: Vec::new(),
             listeners: Vec::new(),
             mailbox: Watch::default(),
             receiving: 0,
             counts: Arc::clone(counts),
+            outbox: Outbox::new(buffers),
         })
     }
 
@@ -281,7 +288,7 @@ impl Ring {
             self.connections.capacity() + self.closing.capacity() + self.listeners.capacity();
         let completions = self.queue.completions.capacity() * size_of::<Completion>();
         let buffers = self.buffers.as_ref().map_or(0, Buffers::bytes);
-        QUEUE_BYTES + buffers + watches * size_of::<Watch>() + completions
+        QUEUE_BYTES + buffers + self.outbox.bytes() + watches * size_of::<Watch>() + completions
     }
 
     /// Returns the next event.
@@ -300,12 +307,33 @@ impl Ring {
         }
     }
 
-    /// Submits all requests, and waits for a completion.
+    /// Submits all requests, and waits for a completion. Makes the sends of the outbox, and does not wait if there are
+    /// any: what has arrived meanwhile is served first.
     ///
     /// # Errors
-    /// When the kernel is short of memory, or has lost a completion.
+    /// When the kernel is short of memory, or has lost a completion. It may not have made all sends of the outbox then.
     pub(super) fn wait(&mut self, timeout_us: Option<u64>) -> io::Result<()> {
-        self.queue.wait(timeout_us)
+        let timeout_us = match self.outbox.submit(&mut self.queue) {
+            true => Some(0),
+            false => timeout_us,
+        };
+        self.queue.wait(timeout_us)?;
+        for _ in 0..ROUNDS_MAX {
+            if self.outbox.complete(&mut self.queue) {
+                return Ok(());
+            }
+            self.queue.enter(0, None)?;
+            self.queue.reap();
+        }
+        Err(io::ErrorKind::TimedOut.into())
+    }
+
+    /// Returns the outbox with all results, before the ring is dropped. Sends without a result will not be made.
+    pub(super) fn take_outbox(&mut self) -> Outbox {
+        if !self.outbox.complete(&mut self.queue) {
+            self.queue.abandon();
+        }
+        mem::take(&mut self.outbox)
     }
 
     /// Cancels all requests, and waits until every receive has completed: its bytes are reported by

@@ -1,4 +1,5 @@
-//! The outgoing side: writes at once, and keeps only what the socket does not accept.
+//! The outgoing side: writes at once, and keeps only what the socket does not accept. With io_uring, short writes wait
+//! until the end of the turn, and are then made in one call.
 
 use std::{io::IoSlice, mem, os::fd::AsFd};
 
@@ -11,6 +12,7 @@ use rustix::{
 use super::{
     io::{Io, Pending},
     poller::Key,
+    ring::{Outbox, Unfinished},
 };
 
 /// The largest number of pieces in one write.
@@ -92,6 +94,31 @@ impl Io {
 
     /// Writes the pieces unchanged, in one call, or queues them.
     pub(super) fn put(&mut self, to: Token, pieces: &[&[u8]]) {
+        if self.poller.ring.is_none() || !self.add_to_outbox(to, pieces) {
+            self.put_at_once(to, pieces);
+        }
+    }
+
+    /// Lets the pieces wait for the end of the turn. Returns `false` if they have to be written at once.
+    fn add_to_outbox(&mut self, to: Token, pieces: &[&[u8]]) -> bool {
+        let (Some(ring), Some(connection)) = (&mut self.poller.ring, self.table.get(to)) else {
+            return false;
+        };
+        let output = &mut connection.output;
+        if output.failed.is_some() || output.unsent.is_some() {
+            return false;
+        }
+        let fd = connection.fd.as_fd();
+        if !ring.outbox.add(to, fd, pieces) {
+            self.send_waiting(to);
+            return false;
+        }
+        output.answered = true;
+        true
+    }
+
+    /// Writes the pieces without waiting for others.
+    fn put_at_once(&mut self, to: Token, pieces: &[&[u8]]) {
         let Some(connection) = self.table.get(to) else {
             return;
         };
@@ -103,15 +130,62 @@ impl Io {
             unsent.append(pieces);
             return;
         }
-        let taken = match send(&connection.fd, pieces) {
-            Ok(taken) => taken,
-            Err(Errno::AGAIN) => 0,
-            Err(error) => return self.fail(to, error),
-        };
-        if taken < pieces.iter().map(|piece| piece.len()).sum() {
+        match send(&connection.fd, pieces) {
+            Ok(taken) => self.keep_rest(to, pieces, taken),
+            Err(Errno::AGAIN) => self.keep_rest(to, pieces, 0),
+            Err(error) => self.fail(to, error),
+        }
+    }
+
+    /// Keeps what the socket has not accepted, if anything.
+    fn keep_rest(&mut self, to: Token, pieces: &[&[u8]], taken: usize) {
+        if taken >= pieces.iter().map(|piece| piece.len()).sum() {
+            return;
+        }
+        if let Some(connection) = self.table.get(to) {
             connection.output.unsent = Some(Unsent::after(pieces, taken));
             self.pending.push_back(Pending::Blocked(to));
             self.watch_for_room(to);
+        }
+    }
+
+    /// Writes the bytes that wait in the outbox for one connection, before something else happens to the connection.
+    pub(super) fn send_waiting(&mut self, to: Token) {
+        let ring = self.poller.ring.as_mut();
+        if let Some(bytes) = ring.and_then(|ring| ring.outbox.take_back(to)) {
+            self.put_at_once(to, &[&bytes]);
+        }
+    }
+
+    /// Returns the number of connections whose bytes wait in the outbox.
+    pub(super) fn sends_waiting(&self) -> usize {
+        let ring = self.poller.ring.as_ref();
+        ring.map_or(0, |ring| ring.outbox.len())
+    }
+
+    /// Empties the outbox: writes what the ring has not written, and processes the results of what it has.
+    pub(super) fn empty_outbox(&mut self) {
+        let Some(ring) = &mut self.poller.ring else {
+            return;
+        };
+        let mut outbox = mem::take(&mut ring.outbox);
+        self.process_results(&outbox);
+        outbox.clear();
+        if let Some(ring) = &mut self.poller.ring {
+            ring.outbox = outbox;
+        }
+    }
+
+    /// Writes what the ring could not write.
+    pub(super) fn process_results(&mut self, outbox: &Outbox) {
+        for Unfinished { to, bytes, result } in outbox.unfinished() {
+            match result.map(|result| (usize::try_from(result), Errno::from_raw_os_error(-result)))
+            {
+                None | Some((Err(_), Errno::INTR)) => self.put_at_once(to, &[bytes]),
+                Some((Ok(taken), _)) => self.keep_rest(to, &[bytes], taken),
+                Some((Err(_), Errno::AGAIN)) => self.keep_rest(to, &[bytes], 0),
+                Some((Err(_), error)) => self.fail(to, error),
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use std::{collections::VecDeque, io};
 
 use io_uring::{EnterFlags, IoUring, Submitter, cqueue, opcode, squeue, types};
 
-use super::request::Completion;
+use super::request::{Completion, sent};
 
 /// The number of requests that can be queued before they are submitted.
 const REQUESTS: u32 = 1024;
@@ -23,10 +23,14 @@ pub(super) struct Queue {
     ring: IoUring,
     /// The completions that were not processed yet.
     pub(super) completions: VecDeque<Completion>,
+    /// The results of sends, by index in the outbox, that were not processed yet.
+    pub(super) sent: Vec<(u32, i32)>,
     /// Flags of each call. A wait for sockets is no wait for disks: the system's statistics of waits must not count it.
     enter_flags: EnterFlags,
     /// Whether requests can be submitted. Only the thread that enables the ring may do so.
     enabled: bool,
+    /// Whether no call may be made any more.
+    is_abandoned: bool,
     /// The error of the last call, until the next wait reports it.
     pub(super) failed: Option<io::Error>,
     /// Whether the kernel had no memory for a completion.
@@ -57,6 +61,7 @@ impl Queue {
         let codes = [
             opcode::PollAdd::CODE,
             opcode::RecvMulti::CODE,
+            opcode::Send::CODE,
             opcode::AsyncCancel::CODE,
         ];
         let has_all = codes.into_iter().all(|code| known.is_supported(code))
@@ -74,7 +79,9 @@ impl Queue {
             ring,
             enter_flags,
             completions: VecDeque::new(),
+            sent: Vec::new(),
             enabled: false,
+            is_abandoned: false,
             failed: None,
             has_lost: false,
         })
@@ -124,7 +131,15 @@ impl Queue {
         cancelled
     }
 
+    /// Makes no call any more, so that requests which are still queued are never submitted.
+    pub(super) fn abandon(&mut self) {
+        self.is_abandoned = true;
+    }
+
     fn try_cancel_all(&mut self) -> io::Result<()> {
+        if self.is_abandoned {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
         if !self.enabled {
             return Ok(());
         }
@@ -148,7 +163,8 @@ impl Queue {
     /// Queues a request.
     #[allow(unsafe_code, reason = "the kernel trusts the addresses in a request")]
     pub(super) fn push(&mut self, entry: &squeue::Entry) {
-        // SAFETY: no request here has an address of memory: receives use the registered buffers.
+        // SAFETY: only sends have an address of memory; receives use the registered buffers. The kernel uses a send's
+        // memory during the call that submits it, and the outbox does not change that memory before the result is known.
         if unsafe { self.ring.submission().push(entry) }.is_ok() {
             return;
         }
@@ -199,12 +215,16 @@ impl Queue {
 
     /// Takes the completions that the kernel has reported.
     pub(super) fn reap(&mut self) {
-        let found = self.ring.completion().map(|entry| Completion {
-            data: entry.user_data(),
-            result: entry.result(),
-            flags: entry.flags(),
-        });
-        self.completions.extend(found);
+        for entry in self.ring.completion() {
+            match sent(entry.user_data()) {
+                Some(index) => self.sent.push((index, entry.result())),
+                None => self.completions.push_back(Completion {
+                    data: entry.user_data(),
+                    result: entry.result(),
+                    flags: entry.flags(),
+                }),
+            }
+        }
     }
 
     fn has_more(&mut self) -> bool {

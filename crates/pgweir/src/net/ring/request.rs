@@ -13,8 +13,10 @@ pub(super) const POLL: u32 = 0;
 pub(super) const RECEIVE: u32 = 1;
 /// A request whose completion matters only if it failed.
 pub(super) const CANCEL: u32 = 2;
-/// A completion that was dealt with.
-pub(super) const DONE: u64 = (3 << 30) as u64;
+/// A send. Its slot is the index in the outbox.
+pub(super) const SEND: u32 = 3;
+/// The identification of a completion that was dealt with. No connection has this generation.
+pub(super) const DONE: u64 = u64::MAX;
 const SLOT_BITS: u32 = 24;
 /// The largest slot that a request can name.
 pub(super) const SLOT_MAX: u32 = (1 << SLOT_BITS) - 1;
@@ -47,6 +49,16 @@ pub(super) fn request(key: Key, kind: u32, number: u8) -> u64 {
     let token = key.to_token();
     let lower = kind << 30 | u32::from(number) << SLOT_BITS | token.slot & SLOT_MAX;
     u64::from(token.generation) << 32 | u64::from(lower)
+}
+
+/// Returns the 64 bits that identify a send.
+pub(super) fn send(index: u32) -> u64 {
+    u64::from(SEND << 30 | index & SLOT_MAX)
+}
+
+/// Returns the index of a send, if this is the identification of one.
+pub(super) fn sent(data: u64) -> Option<u32> {
+    (data as u32 >> 30 == SEND).then_some(data as u32 & SLOT_MAX)
 }
 
 /// Returns the subject and the number of a request.
@@ -100,8 +112,10 @@ mod tests {
                 let data = request(key, kind, number);
                 assert_eq!((data as u32) >> 30, kind);
                 assert_eq!(subject(data), (key, number));
+                assert_eq!(sent(data), None);
             }
         }
         assert_eq!(next_number(NUMBERS - 1), 0);
+        assert_eq!(sent(send(63)), Some(63));
     }
 }

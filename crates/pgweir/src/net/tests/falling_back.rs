@@ -14,7 +14,7 @@ use super::*;
 use crate::net::poller::Key;
 
 /// A worker with a ring, or `None` if the kernel allows none. Then there is nothing to test.
-fn world_with_ring() -> Option<World> {
+pub(super) fn world_with_ring() -> Option<World> {
     let counts = Arc::default();
     if let Err(error) = Ring::new(8, &counts) {
         eprintln!("not tested: {error}");
@@ -24,7 +24,7 @@ fn world_with_ring() -> Option<World> {
     Some(World::with_rings(1, 16 * 1024, ring))
 }
 
-fn is_ring(world: &World) -> bool {
+pub(super) fn is_ring(world: &World) -> bool {
     world.drivers[0].io.poller.is_ring()
 }
 
@@ -52,7 +52,7 @@ fn make_refuse(world: &mut World) {
 
 /// Makes each call of this thread's ring fail from now on, as a kernel without memory does.
 #[allow(unsafe_code, reason = "no crate of this workspace wraps seccomp")]
-fn forbid_calls() {
+pub(super) fn forbid_calls() {
     let number = libc::SYS_io_uring_enter as u32;
     let refuse = libc::SECCOMP_RET_ERRNO | libc::ENOMEM as u32;
     let step = |code: u32, jumps: (u8, u8), k: u32| libc::sock_filter {
@@ -163,6 +163,7 @@ fn clients_stay_and_new_ones_are_accepted() {
     world.mode(ReadMode::Deliver);
     write(&mut client, b"before");
     world.until(|seen| received(seen) == b"before");
+    world.turns();
     assert_eq!(read_exactly(&mut client, 6), b"before");
     make_refuse(&mut world);
     world.turns();

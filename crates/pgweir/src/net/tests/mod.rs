@@ -5,6 +5,7 @@ mod connecting;
 mod falling_back;
 mod logins;
 mod reading;
+mod sending_together;
 mod streaming;
 mod writing;
 
