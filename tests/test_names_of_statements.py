@@ -8,6 +8,7 @@ from rawclient import SYNC, bind, close, errors, execute, extended, parse, queri
 from test_startup_values import differences, told
 
 # pg_prepared_statements lacks statements that can't be prepared. It shows no other client's statements.
+LONG = "n" * 63
 SEES = query("SELECT count(*) FROM pg_prepared_statements WHERE name LIKE 'PGWEIR%'")
 NAMES = query("SELECT name, from_sql FROM pg_prepared_statements ORDER BY name")
 CREATE, DROP = "CREATE TABLE later AS SELECT 4 AS a", "DROP TABLE IF EXISTS later"
@@ -45,6 +46,10 @@ GONE = {
     "the table is made in the transaction": dropped_elsewhere(
         *queries("BEGIN", CREATE, "EXECUTE p", "EXECUTE s", "SAVEPOINT a", DROP, "EXECUTE s", "ROLLBACK", "EXECUTE p")),
     "nothing asked for": [*queries('PREPARE "p" AS SELECT', "EXECUTE p", 'EXECUTE p', "DEALLOCATE p")],
+    "names that PostgreSQL cuts": [
+        parse("SELECT 1", LONG + "a") + SYNC, parse("SELECT 2", LONG + "b") + SYNC, run(LONG) + SYNC, run(LONG + "c") + SYNC,
+        *queries(f"EXECUTE {LONG}d", f"DEALLOCATE {LONG}", f"PREPARE {LONG}d AS SELECT 3"), run(LONG + "e") + SYNC,
+        close("S", LONG + "f") + SYNC, *queries(f"EXECUTE {LONG}")],
     "all deallocated": dropped_elsewhere(*queries("DEALLOCATE ALL", "EXECUTE p", "EXECUTE s"), NAMES),
 }
 

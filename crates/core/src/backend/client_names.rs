@@ -1,6 +1,6 @@
 //! The names under which a server has its client's prepared statements.
 
-use crate::base::conditions::first_of;
+use crate::{base::conditions::first_of, session::statement_key};
 
 /// The names of the prepared statements on a server, and the texts that SQL has prepared there since the last
 /// inspection.
@@ -81,7 +81,10 @@ impl ClientNames {
 
     /// Returns the known texts that SQL may have prepared under a name.
     pub fn prepared(&self, name: &[u8]) -> impl Iterator<Item = &[u8]> {
-        let of_name = self.prepared.iter().filter(move |(of, _)| **of == *name);
+        let of_name = self
+            .prepared
+            .iter()
+            .filter(move |(of, _)| **of == *statement_key(name));
         of_name.map(|(_, text)| &**text)
     }
 

@@ -22,6 +22,7 @@ use crate::{
     session::{
         Effects, Names, RESERVED, WITHOUT_ROLE,
         sql::{Phrase, phrases},
+        statement_key,
     },
 };
 
@@ -132,7 +133,7 @@ impl ClientMessages<'_> {
         };
         let is_held = self.server.session.sql_statements.held().has(name);
         if !is_held && context.sql.has(name) && self.server.replies.is_settled() {
-            context.sql = context.sql.without(&[name.to_vec()]);
+            context.sql = context.sql.without(&[statement_key(name).to_vec()]);
         }
     }
 

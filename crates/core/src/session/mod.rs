@@ -47,7 +47,7 @@ pub use custom_parameters::CustomParameters;
 pub use ddl::{Change, catalog_change};
 pub use fingerprint::Fingerprint;
 pub use literals::Literals;
-pub use names::{BindingId, Bindings, Names};
+pub use names::{BindingId, Bindings, Names, statement_key};
 pub use outcome::Unanswered;
 
 pub use plan::{ROLE, WITHOUT_ROLE, discards_plans, is_identity, login_plan, plan, shown};

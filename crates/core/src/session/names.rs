@@ -19,6 +19,17 @@ use super::{Statement, StatementDescription, ids::Ids, statement_description};
 /// The bytes that a name counts towards `max_client_prepared_bytes`, beside the statement itself.
 const NAME_COST: usize = 128;
 
+/// The number of bytes by which PostgreSQL distinguishes names of prepared statements. SQL cuts longer names, the protocol
+/// does not.
+const KEY_LEN: usize = 63;
+
+/// Returns the part of a prepared statement's name that distinguishes it from other names.
+#[must_use]
+#[inline]
+pub fn statement_key(name: &[u8]) -> &[u8] {
+    &name[..name.len().min(KEY_LEN)]
+}
+
 /// Identifies a pair of name and statement. After a pair was removed, its id is not valid for the next pair in the same
 /// slot: a Describe may be answered after its statement was closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,6 +122,7 @@ impl Bindings {
     /// Returns whether a client of the worker has a statement under this name.
     #[must_use]
     pub fn has(&self, name: &[u8], statement: &Statement) -> bool {
+        let name = statement_key(name);
         let hash = self.hash(name);
         self.find(hash, name, statement, |_| true).is_some()
     }
@@ -180,6 +192,7 @@ impl Bindings {
         statement: &Arc<Statement>,
         shape: StatementDescription,
     ) -> u32 {
+        let name = statement_key(name);
         let hash = self.hash(name);
         let place = mix(hash, statement.id());
         if let Some(id) = self.find(hash, name, statement, |found| *found == shape) {
@@ -401,6 +414,7 @@ impl Names {
     }
 
     fn position(&self, bindings: &Bindings, name: &[u8]) -> Result<usize, usize> {
+        let name = statement_key(name);
         let hash = bindings.hash(name);
         let hash_at = |id: u32| bindings.get(id).map_or(0, |binding| binding.hash);
         let mut at = self.sorted.partition_point(|id| hash_at(id) < hash);

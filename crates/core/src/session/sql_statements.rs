@@ -7,6 +7,7 @@ use pgweir_wire::{MessageWriter, tag::frontend};
 
 use super::{
     RESERVED, interner,
+    names::statement_key,
     sql::{Phrase, phrases},
 };
 
@@ -134,7 +135,8 @@ impl SqlStatements {
 
     fn find(&self, name: &[u8]) -> Option<&Entry> {
         let entries = self.entries.as_deref()?;
-        let found = entries.binary_search_by(|entry| (*entry.name).cmp(name));
+        let key = statement_key(name);
+        let found = entries.binary_search_by(|entry| (*entry.name).cmp(key));
         found.ok().map(|at| &entries[at])
     }
 
