@@ -81,6 +81,8 @@ OWN = [
         f" pg_catalog.lpad(text, integer) RETURNS text LANGUAGE plpgsql AS $k$ BEGIN {KEEP} RETURN $1; END $k$"),
     own("an operator's function", "SELECT a = a FROM one", setup=KEEPS
         + "UPDATE pg_operator SET oprcode = '{x}_f'::regproc WHERE oid = '=(int,int)'::regoperator"),
+    own("a function that only the grammar names", "SELECT 'a'::text AT TIME ZONE 'b'::text",
+        setup=keeper("text, text", "text", "'c'", name="pg_catalog.timezone")),
     own("a cast that was added", "SELECT 7::bigint::bool",
         setup="INSERT INTO pg_cast VALUES (9999, 20, 16, 'pg_try_advisory_lock(bigint)'::regprocedure, 'e', 'f')"),
     own("a language that was renamed", "SELECT {x}_f()", setup="ALTER LANGUAGE plpgsql RENAME TO other; ALTER LANGUAGE sql RENAME TO"

@@ -157,7 +157,11 @@ UNION ALL SELECT 'x', concat('text search template ', t.tmplname), f.id
 UNION ALL SELECT 'x', concat('aggregate ', a.aggfnoid), f.id
   FROM pg_aggregate a, LATERAL unnest(ARRAY[a.aggtransfn, a.aggfinalfn, a.aggcombinefn, a.aggserialfn, a.aggdeserialfn,
     a.aggmtransfn, a.aggminvtransfn, a.aggmfinalfn]::oid[]) AS f(id)
-  WHERE a.aggfnoid < 16384 AND f.id >= 16384;
+  WHERE a.aggfnoid < 16384 AND f.id >= 16384
+-- The grammar calls these functions without their names: AT TIME ZONE, TRIM, LIKE .. ESCAPE, SIMILAR TO, IS NORMALIZED, ...
+UNION ALL SELECT 'x', concat('function ', oid::regprocedure, ' in pg_catalog'), oid FROM pg_proc
+  WHERE oid >= 16384 AND pronamespace = 'pg_catalog'::regnamespace AND proname = ANY (ARRAY['timezone', 'btrim', 'ltrim',
+    'rtrim', 'like_escape', 'similar_escape', 'similar_to_escape', 'is_normalized', 'pg_collation_for']);
 SELECT 'y', concat('domain ', contypid::regtype), conbin::text FROM pg_constraint WHERE contypid <> 0
 UNION ALL SELECT 'y', concat('default of type ', typname), typdefaultbin::text FROM pg_type
   WHERE typdefaultbin IS NOT NULL;
