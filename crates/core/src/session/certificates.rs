@@ -264,7 +264,9 @@ impl Certificates {
         known.names.session_readers = Arc::new(found.session_readers);
         known.names.data_changers = found.data_changers.map(Arc::new);
         known.add_to_every_text(found.every_text);
-        known.utf8 = facts.utf8;
+        if facts.utf8 {
+            known.note_utf8();
+        }
         known.is_read = facts.are_all_taken();
         known.ddl.has_event_triggers = facts.has_event_triggers;
         known.login_triggers = found.login_triggers;
@@ -309,7 +311,7 @@ impl Certificates {
                 b"s" => {
                     known.custom_names.insert(name.into());
                 }
-                b"e" if name == b"utf8" => known.utf8 = true,
+                b"e" if name == b"utf8" => known.note_utf8(),
                 b"e" => known.add_to_every_text(read | write),
                 _ => known.add_to_every_text(Effects::OPAQUE),
             }
@@ -523,6 +525,12 @@ impl Known {
             self.words.add_up_to(NAMES_MAX + 1, Name::of(name), traces);
         }
         all.contains(Effects::OPAQUE)
+    }
+
+    /// Notes that the catalog is in UTF8. In another encoding, the same text may stand for other names.
+    fn note_utf8(&mut self) {
+        self.utf8 = true;
+        self.note(b"e", b"utf8", NameEffects::default());
     }
 
     /// Adds an entry to the digest, by which certificates differ.

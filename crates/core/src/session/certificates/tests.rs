@@ -16,6 +16,14 @@ fn nothing_is_clean_before_the_catalog_is_read() {
 }
 
 #[test]
+fn the_same_names_in_another_encoding() {
+    let utf8 = Certificates::from_rows(1, [row("e", "utf8", "", "")]);
+    let other = Certificates::from_rows(1, [row("f", "utf8", "", "")]);
+    assert_ne!(utf8.id(), Certificates::none().id());
+    assert_ne!(utf8.id(), other.id());
+}
+
+#[test]
 fn words() {
     let rows = [
         row("r", "audited", "", "OPAQUE"),
