@@ -57,6 +57,20 @@ def directly(pg, settings, text):
         return answer(client, text)
 
 
+def test_the_present_time_in_a_literal(start_pooler, newest_pg):
+    """PostgreSQL turns 'now' into a point in time when it analyses the statement."""
+    weir = start_pooler(newest_pg, workers=1, default_pool_size=1)
+    text, clock = "SELECT 'now'::timestamptz::text", "SELECT clock_timestamp()::text"
+    with weir.raw() as a, weir.raw() as b:
+        first = answer(a, text)
+        assert used(a) == first
+        for client in (b, a):
+            client.send(close("S", "s") + SYNC)
+            client.until_ready()
+            before = client.value(clock)
+            assert before < answer(client, text) < client.value(clock)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_clients_with_different_settings(start_pooler, newest_pg, name):
     one, other, text = CASES[name]

@@ -10,7 +10,7 @@ use super::{
         Kind, Lexer,
         literal_parameters::{OF_VALUES, OF_WORDS},
     },
-    word_list::words,
+    word_list::{is_any, words},
 };
 
 /// The literals of a statement, by the settings on which their meaning depends. Each kind depends on the settings of
@@ -25,26 +25,32 @@ pub enum Literals {
     Values,
     /// Bytes that the lexer reads according to `standard_conforming_strings`, `backslash_quote` or `client_encoding`.
     Bytes,
+    /// Strings that may be a point in time that PostgreSQL computes when it analyses the statement: `'today'::date`. The
+    /// server's statement is neither shared with another client nor used for a later Parse of the same client.
+    Moment,
 }
 
-/// Words that the input functions of dates and times accept.
+/// Words that the input functions of dates and times replace by the present time or date.
 const TIMES: [&str; 4] = words("now today tomorrow yesterday");
 
 impl Literals {
     /// Returns the kind of literals in a text.
     #[must_use]
     pub fn of(text: &[u8]) -> Self {
-        if text.iter().any(|&byte| byte == b'\\' || byte >= 0x80) {
-            return Self::Bytes;
-        }
         let mut lexer = Lexer::new(text);
-        let mut found = Self::None;
+        let mut found = match text.iter().any(|&byte| byte == b'\\' || byte >= 0x80) {
+            true => Self::Bytes,
+            false => Self::None,
+        };
         loop {
             let token = lexer.next();
             let bytes = lexer.bytes(token);
             let here = match token.kind {
                 Kind::End => return found,
-                Kind::Broken => return Self::Bytes,
+                // No token follows. `U&'..'` spells letters by codes.
+                Kind::Broken if may_be_moment(text) || text.contains(&b'&') => return Self::Moment,
+                Kind::Broken => return found.max(Self::Bytes),
+                Kind::Text | Kind::OtherText if may_be_moment(bytes) => return Self::Moment,
                 Kind::Text if is_words(&bytes[1..bytes.len() - 1]) => Self::Words,
                 Kind::Text | Kind::OtherText => Self::Values,
                 Kind::Word if bytes.eq_ignore_ascii_case(b"null") => Self::Words,
@@ -58,21 +64,37 @@ impl Literals {
     #[must_use]
     pub fn mean_the_same(self, one: &Settings, other: &Settings) -> bool {
         let is_equal = |name: &&str| one.get(name.as_bytes()) == other.get(name.as_bytes());
-        self == Self::None
-            || one.is_same(other)
-            || OF_WORDS.iter().all(is_equal)
-                && (self == Self::Words || OF_VALUES.iter().all(is_equal))
+        match self {
+            Self::None => true,
+            Self::Moment => false,
+            _ if one.is_same(other) => true,
+            Self::Words => OF_WORDS.iter().all(is_equal),
+            Self::Values | Self::Bytes => OF_WORDS.iter().chain(&OF_VALUES).all(is_equal),
+        }
     }
 }
 
 /// Returns whether a string can't be a date, a time, an interval, an amount or an array.
 fn is_words(string: &[u8]) -> bool {
     let is_plain = |&byte: &u8| byte.is_ascii_alphabetic() || b" _-.,:;/%#@!?|".contains(&byte);
-    let has = |word: &&str| {
-        let mut windows = string.windows(word.len());
-        windows.any(|window| window.eq_ignore_ascii_case(word.as_bytes()))
-    };
-    string.iter().all(is_plain) && !TIMES.iter().any(has)
+    string.iter().all(is_plain)
+}
+
+/// Returns whether a string may contain one of [`TIMES`] as a word of its own. In a string with escapes, a code may
+/// stand for any letter, and a backslash before another letter stands for nothing.
+fn may_be_moment(string: &[u8]) -> bool {
+    let is_code =
+        |pair: &[u8]| pair[0] == b'\\' && matches!(pair[1], b'x' | b'u' | b'U' | b'0'..=b'7');
+    if string.windows(2).any(is_code) {
+        return true;
+    }
+    let letters: Vec<u8> = string
+        .iter()
+        .copied()
+        .filter(|&byte| byte != b'\\')
+        .collect();
+    let mut words = letters.split(|&byte| !byte.is_ascii_alphabetic() && byte != b'_');
+    words.any(|word| is_any(word, &TIMES))
 }
 
 #[cfg(test)]
@@ -87,9 +109,21 @@ mod tests {
         check("SELECT * FROM t WHERE id = $1 AND n = 2", Literals::None);
         check("SELECT 'active' -- 2020", Literals::Words);
         check("SELECT a = null", Literals::Words);
+        check("SELECT 'unknown', 'buy_now', now()", Literals::Words);
+        for moment in [
+            "SELECT 'TODAY'::date",
+            "SELECT 'active', $1 < 'tomorrow 10:00 PST'",
+            "SELECT '[yesterday,today10:00)'::tsrange",
+            "SELECT E'n\\ow'::timestamp",
+            "SELECT E'\\156ow'::timestamp",
+            "SELECT 'ä', $x$now$x$::time",
+            "SELECT U&'!006eow' UESCAPE '!'",
+            "SELECT e'now'\n' UTC'",
+        ] {
+            check(moment, Literals::Moment);
+        }
         for values in [
             "SELECT timestamptz '2020-06-01'",
-            "SELECT 'TODAY'::date",
             "SELECT '{a,NULL}'::text[]",
             "SELECT $$P1Y$$::interval",
             "SELECT $x$P1Y$x$::interval",
@@ -99,12 +133,7 @@ mod tests {
         ] {
             check(values, Literals::Values);
         }
-        for bytes in [
-            "SELECT 'a\\b'",
-            "SELECT 'ä'",
-            "SELECT U&'d!0061' UESCAPE '!'",
-            "SELECT 'open",
-        ] {
+        for bytes in ["SELECT 'a\\b'", "SELECT 'ä'", "SELECT 'open"] {
             check(bytes, Literals::Bytes);
         }
     }
@@ -133,5 +162,6 @@ mod tests {
         );
         let tenant = table.intern([("app.tenant", "2"), ("timezone", "UTC")]);
         assert!(Literals::Bytes.mean_the_same(&usual, &tenant));
+        assert!(!Literals::Moment.mean_the_same(&usual, &usual));
     }
 }
