@@ -264,6 +264,36 @@ def test_a_role_without_the_privilege_to_use_a_schema(start_pooler, newest_pg):
             db.execute("DROP SCHEMA closed CASCADE; REVOKE kept_out FROM trusty; DROP ROLE kept_out")
 
 
+@pytest.mark.parametrize("how", ["SET", "login"])
+def test_tables_of_the_same_name(start_pooler, newest_pg, how):
+    """PostgreSQL finds another table under another search_path, but a prepared statement may not get other columns."""
+    with newest_pg.connect("app") as db:
+        for schema, values in (("own_one", "'x'::text"), ("own_two", "1 AS a, 2 AS b")):
+            db.execute(f"CREATE SCHEMA {schema}; CREATE TABLE {schema}.own AS SELECT {values};"
+                       f"GRANT USAGE ON SCHEMA {schema} TO public; GRANT SELECT ON {schema}.own TO public")
+    weir = start_pooler(newest_pg, workers=1, default_pool_size=1)
+
+    def client(schema):
+        one = weir.raw(**{"search_path": schema} if how == "login" else {})
+        if how == "SET":
+            one.query(f"SET search_path = {schema}")
+        return one
+
+    try:
+        with client("own_one") as a, client("own_two") as b:
+            made = parse("SELECT * FROM own", "s")
+            for _ in range(3):
+                for one, row in ((a, ("x",)), (b, ("1", "2"))):
+                    one.send(made + bind(name="s") + execute() + SYNC)
+                    heard = one.until_ready()
+                    assert (wire.rows(heard), wire.errors(heard)) == ([row], [])
+                made = b""
+    finally:
+        with newest_pg.connect("app") as db:
+            for schema in ("own_one", "own_two"):
+                db.execute(f"DROP SCHEMA {schema} CASCADE")
+
+
 @pytest.mark.parametrize("language", ["plpgsql", "sql"])
 def test_literals_in_a_function(start_pooler, newest_pg, function, language):
     """PL/pgSQL keeps the value of a literal as long as the server connection exists."""

@@ -27,7 +27,7 @@ pub use login::{BackendKey, Credentials, LoginError, Progress, ServerLogin, TlsA
 pub(crate) use login_queries::USABLE_CONNECTIONS;
 pub use lookup::Lookup;
 pub use mark::{Change, Mark, MarkKind};
-pub use prepared::{Prepared, Version};
+pub use prepared::{Fit, Prepared, SettingsNow, Version};
 pub(crate) use repeatable::{LossKind, ends_sessions};
 pub use repeatable::{LostHosts, RepeatableRequest};
 pub use replies::{Front, Replies};

@@ -4,7 +4,7 @@ use std::{collections::HashSet, sync::Arc};
 
 use lru::LruCache;
 
-use crate::session::{Literals, Settings, Statement};
+use crate::session::{Literals, Settings, Statement, names_mean_the_same};
 
 /// The statements that pgweir has prepared on one server, by id; the statement that was used last is kept longest.
 ///
@@ -24,6 +24,9 @@ struct Held {
     statement: Arc<Statement>,
     generation: u32,
     version: Version,
+    /// The settings under which the statement was prepared; `None` if they are unknown. PostgreSQL may analyse it again
+    /// under others, but its columns stay the same.
+    made: Option<Settings>,
     analysed: Analysed,
     /// The id of the client that used the statement last.
     user: u64,
@@ -45,20 +48,68 @@ enum Analysed {
     Unknown,
 }
 
+/// Whether a client can use a statement of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fit {
+    /// The server does not have the statement.
+    Missing,
+    /// The statement has to be prepared again: its plan may be stale, or its names or literals have another meaning for
+    /// this client.
+    Foreign,
+    /// The client can use the statement.
+    Usable,
+}
+
 impl Held {
-    fn is_analysed_under(&self, settings: Option<&Settings>) -> bool {
-        match (&self.analysed, settings) {
-            (Analysed::Anew, _) => true,
-            (Analysed::Under(made), Some(settings)) => {
-                self.statement.literals().mean_the_same(made, settings)
-            }
+    /// Returns whether PostgreSQL would make the same statement now.
+    #[inline]
+    fn is_made_under(&self, now: SettingsNow<'_>) -> bool {
+        let literals = self.statement.literals();
+        let has_same_names = match (&self.made, now.of_names()) {
+            (Some(made), Some(held)) => names_mean_the_same(made, held),
             _ => false,
+        };
+        let has_same_literals = || match (&self.analysed, now.of_literals()) {
+            (Analysed::Anew, _) => true,
+            (Analysed::Under(made), Some(held)) => literals.mean_the_same(made, held),
+            _ => false,
+        };
+        has_same_names && (literals == Literals::None || has_same_literals())
+    }
+
+    /// Notes that this client uses the statement now. PostgreSQL analyses the statement again when its tables change,
+    /// under the settings of that moment.
+    #[inline]
+    fn note_use(&mut self, user: u64, settings: Option<&Settings>) {
+        self.user = user;
+        match (&self.analysed, settings) {
+            (Analysed::Under(known), Some(settings)) if known.is_same(settings) => {}
+            (_, Some(settings)) => self.analysed = Analysed::Under(settings.clone()),
+            (_, None) => self.analysed = Analysed::Unknown,
         }
     }
 }
 
-/// The client that a statement is made for, and its settings; `None` if these are unknown.
-pub(crate) type User = (u64, Option<Settings>);
+/// What is known of the settings under which a server analyses a statement now.
+#[derive(Debug, Clone, Copy)]
+pub struct SettingsNow<'s> {
+    /// The settings that the session had at its last inspection.
+    pub held: &'s Settings,
+    /// Whether no later text may have changed what names mean (`search_path`).
+    pub are_names_known: bool,
+    /// Whether no later text may have changed what literals mean.
+    pub are_literals_known: bool,
+}
+
+impl SettingsNow<'_> {
+    fn of_names(&self) -> Option<&Settings> {
+        self.are_names_known.then_some(self.held)
+    }
+
+    fn of_literals(&self) -> Option<&Settings> {
+        self.are_literals_known.then_some(self.held)
+    }
+}
 
 /// The parameters and columns of a prepared statement on a server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -105,6 +156,25 @@ impl Prepared {
         self.held.get(&id).is_some()
     }
 
+    /// Returns whether this client can use the statement, and marks it as just used. For the client that used the
+    /// statement last, its settings do not matter, as on a direct connection.
+    #[inline]
+    pub fn use_by(&mut self, id: u64, user: u64, now: SettingsNow<'_>) -> Fit {
+        let generation = self.generation;
+        let Some(held) = self.held.get_mut(&id) else {
+            return Fit::Missing;
+        };
+        if held.generation != generation {
+            return Fit::Foreign;
+        }
+        let is_alike = held.is_made_under(now);
+        if !is_alike && held.user != user {
+            return Fit::Foreign;
+        }
+        held.note_use(user, now.of_literals().filter(|_| is_alike));
+        Fit::Usable
+    }
+
     /// Returns whether the server has the statement in a version that equals a new one: it was prepared after all known
     /// schema changes, and after the last error that has shown a stale plan.
     #[must_use]
@@ -126,14 +196,6 @@ impl Prepared {
         (held.generation == self.generation).then_some(held.version)
     }
 
-    /// Returns whether the statement was made since a server last reported a stale plan.
-    #[must_use]
-    #[inline]
-    pub fn is_trusted(&self, id: u64) -> bool {
-        let held = self.held.peek(&id);
-        held.is_some_and(|held| held.generation == self.generation)
-    }
-
     /// Notes the parameters and columns that the server has described.
     pub fn note_description(&mut self, id: u64, params: Option<u64>, columns: Option<u64>) {
         if let Some(held) = self.held.peek_mut(&id) {
@@ -142,33 +204,11 @@ impl Prepared {
         }
     }
 
-    /// Returns whether the literals of the server's statement have the meaning that this client's settings give them.
-    /// For the client that used the statement last, returns `true` even if its settings have changed since, as on a
-    /// direct connection.
-    pub fn is_analysed_for(&mut self, id: u64, user: u64, settings: Option<&Settings>) -> bool {
-        let Some(held) = self.held.peek_mut(&id) else {
-            return false;
-        };
-        let is_alike = held.is_analysed_under(settings);
-        if is_alike || held.user == user {
-            held.user = user;
-            // PostgreSQL analyses the statement again when its tables change, under the settings of that moment.
-            match (&held.analysed, settings.filter(|_| is_alike)) {
-                (Analysed::Under(known), Some(settings)) if known.is_same(settings) => {}
-                (_, Some(settings)) => held.analysed = Analysed::Under(settings.clone()),
-                (_, None) => held.analysed = Analysed::Unknown,
-            }
-            return true;
-        }
-        false
-    }
-
-    /// Like [`is_analysed_for`](Self::is_analysed_for), for a client that prepares the statement anew: its earlier use
-    /// does not count.
+    /// Like [`use_by`](Self::use_by), for a client that prepares the statement anew: its earlier use does not count.
     #[must_use]
-    pub fn is_analysed_under(&self, id: u64, settings: Option<&Settings>) -> bool {
+    pub fn is_made_under(&self, id: u64, now: SettingsNow<'_>) -> bool {
         let held = self.held.peek(&id);
-        held.is_some_and(|held| held.is_analysed_under(settings))
+        held.is_some_and(|held| held.is_made_under(now))
     }
 
     /// Notes that all plans were discarded: a statement is analysed again at its next use, but its bytes are not read
@@ -181,9 +221,16 @@ impl Prepared {
         }
     }
 
-    /// Adds a statement that is sent to the server, under this schema and for this client.
-    pub fn add(&mut self, statement: Arc<Statement>, schema: u32, user: User) {
-        self.hold(statement, Some(schema), user);
+    /// Adds a statement that is sent to the server, under this schema and for this client. `None`: the settings under
+    /// which the server analyses the statement are not known.
+    pub fn add(
+        &mut self,
+        statement: Arc<Statement>,
+        schema: u32,
+        user: u64,
+        now: Option<SettingsNow<'_>>,
+    ) {
+        self.hold(statement, Some(schema), user, now);
     }
 
     /// Notes that PostgreSQL analyses this statement under a role. Clients without the role must not use the statement,
@@ -194,7 +241,13 @@ impl Prepared {
         }
     }
 
-    fn hold(&mut self, statement: Arc<Statement>, schema: Option<u32>, (user, settings): User) {
+    fn hold(
+        &mut self,
+        statement: Arc<Statement>,
+        schema: Option<u32>,
+        user: u64,
+        now: Option<SettingsNow<'_>>,
+    ) {
         self.sole_user = self.sole_user.filter(|&sole| sole == user);
         let held = Held {
             generation: self.generation,
@@ -202,7 +255,11 @@ impl Prepared {
                 schema,
                 ..Version::default()
             },
-            analysed: settings.map_or(Analysed::Unknown, Analysed::Under),
+            made: now.as_ref().and_then(SettingsNow::of_names).cloned(),
+            analysed: match now.as_ref().and_then(SettingsNow::of_literals) {
+                Some(settings) => Analysed::Under(settings.clone()),
+                None => Analysed::Unknown,
+            },
             user,
             is_of_role: false,
             statement,
@@ -245,12 +302,12 @@ impl Prepared {
 
     /// Restores a statement whose Close was skipped.
     pub fn restore(&mut self, statement: Arc<Statement>) {
-        self.hold(statement, None, (0, None));
+        self.hold(statement, None, 0, None);
     }
 
     /// Adds a statement that the server has from an earlier process, where this client used it last.
     pub fn take_over(&mut self, statement: Arc<Statement>, client: u64) {
-        self.hold(statement, None, (client, None));
+        self.hold(statement, None, client, None);
     }
 
     /// Returns the statements, the one first that was unused for longest.
@@ -300,7 +357,7 @@ mod tests {
         let mut prepared = Prepared::default();
         for statement in &made[..3] {
             assert!(prepared.evict(3).is_none());
-            prepared.add(Arc::clone(statement), 0, (0, None));
+            prepared.add(Arc::clone(statement), 0, 0, None);
         }
         assert!(prepared.touch(made[0].id()));
         assert_eq!(prepared.evict(3).unwrap().id(), made[1].id());
@@ -314,12 +371,17 @@ mod tests {
     fn made_before_a_plan_was_stale() {
         let statement = Statements::default().intern(b"x");
         let mut prepared = Prepared::default();
-        prepared.add(Arc::clone(&statement), 1, (0, None));
+        prepared.add(Arc::clone(&statement), 1, 0, None);
         assert!(prepared.is_fresh(statement.id(), 1));
         prepared.trust_since(1);
         assert!(prepared.touch(statement.id()) && !prepared.is_fresh(statement.id(), 1));
-        assert!(prepared.version(statement.id()).is_none() && !prepared.is_trusted(statement.id()));
-        prepared.add(Arc::clone(&statement), 1, (0, None));
+        assert!(prepared.version(statement.id()).is_none());
+        let settings = Settings::default();
+        assert_eq!(
+            prepared.use_by(statement.id(), 0, now(&settings)),
+            Fit::Foreign
+        );
+        prepared.add(Arc::clone(&statement), 1, 0, None);
         assert!(prepared.is_fresh(statement.id(), 1));
     }
 
@@ -327,7 +389,7 @@ mod tests {
     fn made_under_another_schema() {
         let statement = Statements::default().intern(b"x");
         let mut prepared = Prepared::default();
-        prepared.add(Arc::clone(&statement), 1, (0, None));
+        prepared.add(Arc::clone(&statement), 1, 0, None);
         prepared.note_description(statement.id(), Some(3), Some(4));
         prepared.note_description(statement.id(), None, Some(5));
         let version = prepared.version(statement.id()).unwrap();
@@ -337,40 +399,81 @@ mod tests {
         assert!(!prepared.is_fresh(statement.id(), 1), "nobody knows");
     }
 
+    fn now(held: &Settings) -> SettingsNow<'_> {
+        SettingsNow {
+            held,
+            are_names_known: true,
+            are_literals_known: true,
+        }
+    }
+
     #[test]
     fn analysed_under_other_settings() {
         let table = SettingsTable::default();
-        let utc = || Some(table.intern([("timezone", "UTC")]));
-        let tokyo = || Some(table.intern([("timezone", "Asia/Tokyo")]));
+        let [utc, tokyo] = ["UTC", "Asia/Tokyo"].map(|zone| table.intern([("timezone", zone)]));
+        let (utc, tokyo) = (now(&utc), now(&tokyo));
         let statement = Statements::default().intern(b"SELECT '2020-06-01'::timestamptz\0\0\0");
         let id = statement.id();
         let mut prepared = Prepared::default();
-        prepared.add(Arc::clone(&statement), 1, (1, utc()));
-        assert!(
-            prepared.is_analysed_for(id, 2, utc().as_ref()),
-            "another client"
-        );
-        assert!(!prepared.is_analysed_for(id, 3, tokyo().as_ref()));
-        assert!(!prepared.is_analysed_for(id, 3, None));
-        assert!(
-            prepared.is_analysed_for(id, 2, tokyo().as_ref()),
+        assert_eq!(prepared.use_by(id, 1, utc), Fit::Missing);
+        prepared.add(Arc::clone(&statement), 1, 1, Some(utc));
+        assert_eq!(prepared.use_by(id, 2, utc), Fit::Usable, "another client");
+        assert_eq!(prepared.use_by(id, 3, tokyo), Fit::Foreign);
+        let unknown = SettingsNow {
+            are_literals_known: false,
+            ..utc
+        };
+        assert_eq!(prepared.use_by(id, 3, unknown), Fit::Foreign);
+        assert_eq!(
+            prepared.use_by(id, 2, tokyo),
+            Fit::Usable,
             "it was the last"
         );
-        assert!(!prepared.is_analysed_under(id, tokyo().as_ref()));
-        assert!(
-            !prepared.is_analysed_for(id, 3, tokyo().as_ref()),
-            "nobody knows"
-        );
-        assert!(
-            !prepared.is_analysed_for(id, 1, utc().as_ref()),
-            "nobody knows"
-        );
+        assert!(!prepared.is_made_under(id, tokyo));
+        assert_eq!(prepared.use_by(id, 3, tokyo), Fit::Foreign, "nobody knows");
+        assert_eq!(prepared.use_by(id, 1, utc), Fit::Foreign, "nobody knows");
         prepared.plans_discarded();
-        assert!(prepared.is_analysed_for(id, 3, tokyo().as_ref()));
-        assert!(!prepared.is_analysed_for(id, 1, utc().as_ref()));
+        assert_eq!(prepared.use_by(id, 3, tokyo), Fit::Usable);
+        assert_eq!(prepared.use_by(id, 1, utc), Fit::Foreign);
         prepared.forget(id);
         prepared.restore(statement);
-        assert!(!prepared.is_analysed_for(id, 1, utc().as_ref()));
+        assert_eq!(prepared.use_by(id, 1, utc), Fit::Foreign);
+    }
+
+    #[test]
+    fn made_under_another_search_path() {
+        let table = SettingsTable::default();
+        let [one, other] = ["a", "b"].map(|path| table.intern([("search_path", path)]));
+        let (one, other) = (now(&one), now(&other));
+        let statement = Statements::default().intern(b"SELECT * FROM t\0\0\0");
+        let id = statement.id();
+        let mut prepared = Prepared::default();
+        prepared.add(Arc::clone(&statement), 1, 1, Some(one));
+        assert_eq!(prepared.use_by(id, 2, one), Fit::Usable);
+        let unknown = SettingsNow {
+            are_literals_known: false,
+            ..one
+        };
+        assert_eq!(
+            prepared.use_by(id, 3, unknown),
+            Fit::Usable,
+            "it has no literals"
+        );
+        let set = SettingsNow {
+            are_names_known: false,
+            ..one
+        };
+        assert_eq!(prepared.use_by(id, 3, set), Fit::Usable, "its own");
+        assert_eq!(prepared.use_by(id, 2, set), Fit::Foreign);
+        assert!(prepared.is_made_under(id, one) && !prepared.is_made_under(id, other));
+        prepared.plans_discarded();
+        assert_eq!(
+            prepared.use_by(id, 2, other),
+            Fit::Foreign,
+            "its columns stay"
+        );
+        prepared.add(statement, 1, 1, Some(set));
+        assert_eq!(prepared.use_by(id, 2, one), Fit::Foreign);
     }
 
     #[test]
@@ -382,7 +485,7 @@ mod tests {
         let mut prepared = Prepared::default();
         assert!(prepared.others(1, of_one.iter().copied()).is_empty());
         for (statement, user) in [(&own, 1), (&common, 2), (&other, 2)] {
-            prepared.add(Arc::clone(statement), 1, (user, None));
+            prepared.add(Arc::clone(statement), 1, user, None);
         }
         let others = prepared.others(1, of_one.iter().copied());
         assert_eq!(others, [other.id()]);

@@ -23,7 +23,7 @@ pub use self::{
     sql_statements::ServerSqlStatements,
     transaction::TransactionState,
 };
-use super::{ClientNames, InternalQuery};
+use super::{ClientNames, InternalQuery, SettingsNow};
 use crate::{
     Connected,
     base::conditions::first_of,
@@ -163,11 +163,15 @@ impl ServerSession {
                 .any(|(name, _)| is_identity(name))
     }
 
-    /// Returns the settings under which the server analyses a statement that is sent now; `None` if they are unknown.
+    /// Returns the settings under which the server analyses a statement that is sent now.
     #[must_use]
     #[inline]
-    pub fn settings_now(&self) -> Option<&Settings> {
-        (!self.changes.affects_literal_syntax()).then_some(self.settings.held())
+    pub fn settings_now(&self) -> SettingsNow<'_> {
+        SettingsNow {
+            held: self.settings.held(),
+            are_names_known: !self.changes.affects_names(),
+            are_literals_known: !self.changes.affects_literal_syntax(),
+        }
     }
 
     /// Notes that a client's text, or a message with such effects, is sent.

@@ -19,8 +19,8 @@ use crate::{
     effect::Env,
     frontend::Client,
     session::{
-        BindingId, Bindings, Certificates, ChannelCommand, Effects, Literals, NO_SUCH_NAME, Names,
-        RESERVED, Statement, VerdictCache,
+        BindingId, Bindings, Certificates, ChannelCommand, Effects, NO_SUCH_NAME, Names, RESERVED,
+        Statement, VerdictCache,
     },
 };
 
@@ -422,8 +422,7 @@ impl ClientMessages<'_> {
         let session = &server.session;
         let is_good = !session.may_have_role()
             && prepared.is_fresh(statement.id(), schema)
-            && (statement.literals() == Literals::None
-                || prepared.is_analysed_under(statement.id(), session.settings_now()))
+            && prepared.is_made_under(statement.id(), session.settings_now())
             && !has_failed;
         if is_good && replies.is_fresh() {
             prepared.touch(statement.id());
@@ -495,9 +494,9 @@ impl ClientMessages<'_> {
         let (name, definition) = (statement.name(), statement.definition());
         send_parse(self.server_conn, name, definition, out);
         let (schema, session) = (self.server.schema(), &self.server.session);
-        let user = (self.client.origin.id, session.settings_now().cloned());
         let prepared = &mut self.server.statements.prepared;
-        prepared.add(Arc::clone(&statement), schema, user);
+        let (user, now) = (self.client.origin.id, session.settings_now());
+        prepared.add(Arc::clone(&statement), schema, user, Some(now));
         if session.may_have_role() {
             prepared.analysed_under_role(statement.id());
         }

@@ -18,9 +18,9 @@ use super::{
 };
 use crate::{
     Actions, Token,
-    backend::{Change, Mark, MarkKind, Version},
+    backend::{Change, Fit, Mark, MarkKind, Version},
     base::fault::Fault,
-    session::{BindingId, Effects, Literals, StatementDescription},
+    session::{BindingId, Effects, StatementDescription},
 };
 
 impl ClientMessages<'_> {
@@ -48,26 +48,18 @@ impl ClientMessages<'_> {
             false => Effects::NONE,
         };
         let (prepared, session) = (&mut self.server.statements.prepared, &self.server.session);
-        let lacks = !prepared.touch(statement.id());
-        let is_foreign = !lacks
-            && (!prepared.is_trusted(statement.id())
-                || statement.literals() != Literals::None
-                    && !prepared.is_analysed_for(
-                        statement.id(),
-                        self.client.origin.id,
-                        session.settings_now(),
-                    ));
+        let now = session.settings_now();
+        let fit = prepared.use_by(statement.id(), self.client.origin.id, now);
         if !effects.is_empty() {
             let statement = Arc::clone(statement);
             self.close_before_use(effects, out);
             self.note_use(&statement, effects);
         }
-        if (lacks || is_foreign)
+        if fit != Fit::Usable
             && let Some(statement) = self.bindings.statement(binding)
         {
             let statement = Arc::clone(statement);
-            if is_foreign {
-                // The plan is stale, or the literals in the text have another meaning now.
+            if fit == Fit::Foreign {
                 self.server.statements.prepared.forget(statement.id());
                 self.send_close(Arc::clone(&statement), out);
             }

@@ -203,7 +203,7 @@ impl Relay<'_> {
             server
                 .statements
                 .prepared
-                .add(Arc::clone(statement), schema, (0, None));
+                .add(Arc::clone(statement), schema, 0, None);
         }
         let Some(client) = client.and_then(|client| self.connections.client(client)) else {
             return;

@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 
 use super::{
     Class, Dialect, Effects, affects_literals, is_identity,
+    literals::decides_names,
     sql::{LiteralSets, TOUCHED_MAX, Touched, shapes_plans, touched_parameters},
 };
 
@@ -187,6 +188,15 @@ impl SessionChanges {
         self.uninspected == Class::Opaque
             || self.uninspected == Class::Settings
                 && (self.has_unknown_names || names.any(|name| affects_literals(name)))
+    }
+
+    /// Returns whether texts have set parameters that decide which object a name means, since the last inspection. Code
+    /// that pgweir has not read counts as setting none.
+    #[must_use]
+    pub fn affects_names(&self) -> bool {
+        let mut names = self.names.iter();
+        self.uninspected == Class::Settings
+            && (self.has_unknown_names || names.any(|name| decides_names(name)))
     }
 
     /// Returns whether the server may have made plans under parameters that other clients do not have.

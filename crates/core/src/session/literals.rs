@@ -30,6 +30,8 @@ pub enum Literals {
     Moment,
 }
 
+/// The setting that decides which object a name without a schema means.
+const SEARCH_PATH: &[u8] = b"search_path";
 /// Words that the input functions of dates and times replace by the present time or date.
 const TIMES: [&str; 4] = words("now today tomorrow yesterday");
 
@@ -72,6 +74,21 @@ impl Literals {
             Self::Values | Self::Bytes => OF_WORDS.iter().chain(&OF_VALUES).all(is_equal),
         }
     }
+}
+
+/// Returns whether this parameter, in lower case, decides which object a name means.
+#[must_use]
+pub(super) fn decides_names(parameter: &[u8]) -> bool {
+    parameter == SEARCH_PATH
+}
+
+/// Returns whether names in a statement mean the same objects under both settings. PostgreSQL looks names up anew when
+/// `search_path` changes, and reports an error if a prepared statement would then have other columns. The role, for which
+/// `"$user"` in `search_path` stands, does not count: a role may lack the privilege to prepare the statement again.
+#[must_use]
+#[inline]
+pub fn names_mean_the_same(one: &Settings, other: &Settings) -> bool {
+    one.is_same(other) || one.get(SEARCH_PATH) == other.get(SEARCH_PATH)
 }
 
 /// Returns whether a string can't be a date, a time, an interval, an amount or an array.
@@ -160,6 +177,9 @@ mod tests {
             &[("timezone", "UTC"), ("xmloption", "document")],
             Literals::Words,
         );
+        let of = |name| table.intern([(name, "a"), ("timezone", "UTC")]);
+        assert!(names_mean_the_same(&usual, &of("datestyle")));
+        assert!(!names_mean_the_same(&usual, &of("search_path")));
         let tenant = table.intern([("app.tenant", "2"), ("timezone", "UTC")]);
         assert!(Literals::Bytes.mean_the_same(&usual, &tenant));
         assert!(!Literals::Moment.mean_the_same(&usual, &usual));

@@ -46,7 +46,7 @@ pub use context::{Context, Turns};
 pub use custom_parameters::CustomParameters;
 pub use ddl::{Change, catalog_change};
 pub use fingerprint::Fingerprint;
-pub use literals::Literals;
+pub use literals::{Literals, names_mean_the_same};
 pub use names::{BindingId, Bindings, Names, statement_key};
 pub use outcome::Unanswered;
 
