@@ -1,9 +1,9 @@
 //! The settings of a session: names and values, shared by all clients that have the same.
 
 use std::{
-    collections::BTreeMap,
+    borrow::Cow,
     fmt,
-    hash::{BuildHasher, Hash, RandomState},
+    hash::{BuildHasher, RandomState},
     sync::Arc,
 };
 
@@ -16,6 +16,8 @@ use crate::base::memory::{Memory, MemoryKind};
 type Name = Box<[u8]>;
 /// A value, in the server's encoding.
 type Value = Box<[u8]>;
+/// A name in lower case and its value, both borrowed from the caller as far as possible.
+type Pair<'p> = (Cow<'p, [u8]>, &'p [u8]);
 
 /// Values of parameters, in the order of their names. Cheap to clone. Two `Settings` of the same [`SettingsTable`] are
 /// equal if and only if they have the same address.
@@ -89,6 +91,13 @@ fn bytes_of(entries: &[(Name, Value)]) -> usize {
     each.sum()
 }
 
+fn lower_case(name: &[u8]) -> Cow<'_, [u8]> {
+    match name.iter().any(u8::is_ascii_uppercase) {
+        true => Cow::Owned(name.to_ascii_lowercase()),
+        false => Cow::Borrowed(name),
+    }
+}
+
 impl SettingsTable {
     /// Creates the table. `memory` counts the bytes of the settings.
     #[must_use]
@@ -112,12 +121,21 @@ impl SettingsTable {
         N: AsRef<[u8]>,
         V: AsRef<[u8]>,
     {
-        let lower = pairs.into_iter().map(|(name, value)| {
-            let name = name.as_ref().to_ascii_lowercase().into_boxed_slice();
-            (name, Value::from(value.as_ref()))
+        let pairs: Vec<(N, V)> = pairs.into_iter().collect();
+        let lower = pairs
+            .iter()
+            .map(|(name, value)| (lower_case(name.as_ref()), value.as_ref()));
+        let mut sorted: Vec<Pair<'_>> = lower.collect();
+        // The order of equal names stays the same, and of each name the last pair is kept.
+        sorted.sort_by(|one, other| one.0.cmp(&other.0));
+        sorted.dedup_by(|later, kept| {
+            let is_same_name = later.0 == kept.0;
+            if is_same_name {
+                kept.1 = later.1;
+            }
+            is_same_name
         });
-        let sorted: BTreeMap<Name, Value> = lower.collect();
-        self.share(sorted.into_iter().collect())
+        self.share(&sorted)
     }
 
     /// Returns `base`, overlaid with the values of `own`.
@@ -132,18 +150,27 @@ impl SettingsTable {
         self.intern(base.iter().chain(own.iter()))
     }
 
-    fn share(&self, entries: Vec<(Name, Value)>) -> Settings {
-        if entries.is_empty() {
+    /// Returns the settings with these pairs, which are sorted. Only new settings take memory.
+    fn share(&self, pairs: &[Pair<'_>]) -> Settings {
+        if pairs.is_empty() {
             return Settings::default();
         }
-        let hash_of = |entries: &[(Name, Value)]| {
-            let mut state = self.hasher.build_hasher();
-            entries.hash(&mut state);
-            std::hash::Hasher::finish(&state)
+        // The hashes are equal, as a value has the same hash whether it is borrowed or owned.
+        let hash = self.hasher.hash_one(pairs);
+        let hash_of = |entries: &[(Name, Value)]| self.hasher.hash_one(entries);
+        let is_it = |known: &[(Name, Value)]| {
+            let mut both = known.iter().zip(pairs);
+            let is_equal = |(known, own): (&(Name, Value), &Pair<'_>)| {
+                *known.0 == *own.0 && *known.1 == *own.1
+            };
+            known.len() == pairs.len() && both.all(is_equal)
         };
-        let hash = hash_of(&entries);
-        let is_it = |known: &[(Name, Value)]| *known == *entries;
-        let make = || entries.as_slice().into();
+        let make = || {
+            let owned = pairs.iter();
+            owned
+                .map(|(name, value)| (Name::from(&**name), Value::from(*value)))
+                .collect()
+        };
         let entries = self.interner.lock().intern(hash, is_it, hash_of, make);
         Settings {
             entries: Some(entries),
@@ -168,6 +195,14 @@ mod tests {
         assert_eq!(pairs, [(&b"a"[..], &b"1"[..]), (b"b", b"2")]);
         assert_eq!(one.get(b"b"), Some(&b"2"[..]));
         assert_eq!(one.get(b"c"), None);
+    }
+
+    #[test]
+    fn the_last_of_equal_names_counts() {
+        let table = SettingsTable::default();
+        let pairs = [("b", "1"), ("a", "1"), ("B", "2"), ("a", "2"), ("b", "3")];
+        let last = table.intern(pairs);
+        assert!(last.is_same(&table.intern([("a", "2"), ("b", "3")])));
     }
 
     #[test]
