@@ -21,6 +21,7 @@ use crate::{
     mail::Mail,
     shared::cancel::{
         CancelConnection, CancelKey, CancelState, CancelTarget, ELSEWHERE, Keys, Whereabouts,
+        worker_of_pid,
     },
 };
 
@@ -74,7 +75,7 @@ impl CancelRequests {
             self.keys.new_pid(CancelKey::PIDS_AMONG_PEERS, pid)
         };
         client.key_mut().set_pid(pid);
-        self.keys.insert(&client.cancel_key(), conn);
+        self.keys.insert_at(client.key_mut().place(), conn);
     }
 
     /// Registers the key of a client that another process has handed over.
@@ -90,11 +91,12 @@ impl CancelRequests {
         client: &mut Client,
         out: &mut Actions,
     ) {
-        let key = client.cancel_key();
-        self.keys.remove(&key, conn);
-        let moves = client.key_mut().count_move();
-        if key.pid != 0 {
-            tell_home(env, key, None, moves, out);
+        let key = client.key_mut();
+        self.keys.remove_at(key.place(), conn);
+        let moves = key.count_move();
+        let has_key = key.pid() != 0;
+        if has_key && worker_of_pid(key.pid(), env.directory.workers()) != env.worker {
+            tell_home(env, key.cancel_key(), None, moves, out);
         }
     }
 

@@ -1,6 +1,6 @@
 //! The cancel key that pgweir gave a client.
 
-use crate::shared::cancel::CancelKey;
+use crate::shared::cancel::{self, CancelKey};
 
 /// A client's cancel key. The secret is random from the connection's start, and is sent at the end of the login.
 #[derive(Debug)]
@@ -70,12 +70,25 @@ impl ClientKey {
         self.pid
     }
 
+    /// Returns the secret that the client is given.
+    #[must_use]
+    #[inline]
+    pub fn secret(&self) -> &[u8] {
+        &self.secret[..usize::from(self.secret_len)]
+    }
+
+    /// Returns the number under which a worker stores the key ([`CancelKey::place`]).
+    #[must_use]
+    pub(crate) fn place(&self) -> u64 {
+        cancel::place(self.pid, self.secret())
+    }
+
     /// Returns the key as cancel requests name it.
     #[must_use]
     pub fn cancel_key(&self) -> CancelKey {
         CancelKey {
             pid: self.pid,
-            secret: self.secret[..usize::from(self.secret_len)].into(),
+            secret: self.secret().into(),
         }
     }
 }

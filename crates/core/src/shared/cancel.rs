@@ -6,7 +6,10 @@ mod keys;
 use std::sync::Arc;
 
 pub use self::key::CancelKey;
-pub(crate) use self::keys::{Keys, Whereabouts};
+pub(crate) use self::{
+    key::{place, worker_of_pid},
+    keys::{Keys, Whereabouts},
+};
 use crate::{Endpoint, Time, Token, WorkerId};
 
 /// The token that stands for the connection of a request that the other process of an online restart has received.

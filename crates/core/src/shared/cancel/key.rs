@@ -70,9 +70,7 @@ impl CancelKey {
     /// Returns the worker in the pid, of `workers`.
     #[must_use]
     pub fn worker(&self, workers: usize) -> WorkerId {
-        // A client that lived through a restart may have a pid of a worker that this process does not have.
-        let named = (self.pid >> WORKER_SHIFT & 63) as usize;
-        WorkerId((named % workers) as u8)
+        worker_of_pid(self.pid, workers)
     }
 
     /// Returns the number of the peer in the pid.
@@ -94,13 +92,7 @@ impl CancelKey {
     /// it may be passed on.
     #[must_use]
     pub fn place(&self) -> u64 {
-        let mut bytes = [0; 8];
-        bytes[..4].copy_from_slice(&self.pid.to_be_bytes());
-        for (byte, own) in bytes[4..].iter_mut().zip(&self.secret) {
-            *byte = *own;
-        }
-        bytes[4 + HOPS_AT] |= Self::HOPS;
-        u64::from_be_bytes(bytes)
+        place(self.pid, &self.secret)
     }
 
     /// Returns whether `asked` is this key. Compares in constant time. With `any_hops`, the bits for passing on may
@@ -119,6 +111,24 @@ impl CancelKey {
             && own.len() == asked_secret.len()
             && bool::from(own.ct_eq(&asked_secret))
     }
+}
+
+/// Returns the worker that a client's pid names, of `workers`.
+pub(crate) fn worker_of_pid(pid: u32, workers: usize) -> WorkerId {
+    // A client that lived through a restart may have a pid of a worker that this process does not have.
+    let named = (pid >> WORKER_SHIFT & 63) as usize;
+    WorkerId((named % workers) as u8)
+}
+
+/// Returns the number under which a worker stores the key with this pid and secret: see [`CancelKey::place`].
+pub(crate) fn place(pid: u32, secret: &[u8]) -> u64 {
+    let mut bytes = [0; 8];
+    bytes[..4].copy_from_slice(&pid.to_be_bytes());
+    for (byte, own) in bytes[4..].iter_mut().zip(secret) {
+        *byte = *own;
+    }
+    bytes[4 + HOPS_AT] |= CancelKey::HOPS;
+    u64::from_be_bytes(bytes)
 }
 
 impl fmt::Debug for CancelKey {

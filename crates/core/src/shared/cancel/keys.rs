@@ -4,7 +4,7 @@
 //! is, and its pid is given to no other client. A worker that is asked for a client that it does not have asks the
 //! client's home. Each move of a client has a number, so that late news of an earlier move changes nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map::Entry};
 
 use super::CancelKey;
 use crate::{Token, WorkerId};
@@ -45,7 +45,12 @@ impl Keys {
 
     /// Adds the key of a client of this worker.
     pub(crate) fn insert(&mut self, key: &CancelKey, client: Token) {
-        self.by_place.insert(key.place(), Whereabouts::Here(client));
+        self.insert_at(key.place(), client);
+    }
+
+    /// Adds the key of a client of this worker by its [`CancelKey::place`].
+    pub(crate) fn insert_at(&mut self, place: u64, client: Token) {
+        self.by_place.insert(place, Whereabouts::Here(client));
     }
 
     /// Returns where the client is that may have this key. The caller compares the keys as a whole.
@@ -70,8 +75,15 @@ impl Keys {
 
     /// Removes the key of a client that has disconnected, or left for another worker.
     pub(crate) fn remove(&mut self, key: &CancelKey, client: Token) {
-        if self.find(key) == Some(client) {
-            self.by_place.remove(&key.place());
+        self.remove_at(key.place(), client);
+    }
+
+    /// Does the same for a key of this [`CancelKey::place`].
+    pub(crate) fn remove_at(&mut self, place: u64, client: Token) {
+        if let Entry::Occupied(entry) = self.by_place.entry(place)
+            && *entry.get() == Whereabouts::Here(client)
+        {
+            entry.remove();
         }
     }
 
