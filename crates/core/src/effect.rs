@@ -9,7 +9,7 @@ use crate::{
     base::{fault::Fault, memory::WorkerMemory, pin::Pins, stats::Stats},
     console::{NodeOutcome, WorkerRound},
     directory::{Directory, Snapshot},
-    frontend::{Client, Login},
+    frontend::{AskedParameters, Client, Login},
     listen::{ListenerKey, ListenerOpening, Opened, PendingRequest},
     loan::{AbandonedSession, Early, Loss},
     mail::Mail,
@@ -231,7 +231,7 @@ pub(crate) enum ClientEffect {
     Refuse(Token, Box<Fault>),
     /// Let a client that has authenticated share the servers of its pool. If the client's session state is carried
     /// between servers, the effect has the parameters of its startup packet.
-    JoinPool(Token, Option<Vec<(Vec<u8>, Vec<u8>)>>),
+    JoinPool(Token, Option<AskedParameters>),
     /// Welcome a client that has joined its pool, or let it wait for the pool's first server.
     EnterPool(Token),
     /// Let a client wait for a server of this pool.
@@ -287,7 +287,7 @@ pub(crate) enum ClientEffect {
     /// Close the client and the server connection that it keeps, since the client has hung up too long ago.
     EndHungUpClient(Token),
     /// Begin the session of a client, which has asked for these parameters.
-    BeginSession(Token, Vec<(Vec<u8>, Vec<u8>)>),
+    BeginSession(Token, AskedParameters),
     /// Release the parts of other modules' state that belong to a client that has gone.
     ReleaseClient(Token, Box<Client>),
     /// Count a client that has left this pool.

@@ -13,7 +13,7 @@ use crate::{
 
 impl Exchange<'_> {
     /// Begins the session of a client whose session state is carried and that has asked for these parameters.
-    pub(crate) fn begin_session(&mut self, conn: Token, mut asked: Vec<(Vec<u8>, Vec<u8>)>) {
+    pub(crate) fn begin_session(&mut self, conn: Token, asked: &[(Vec<u8>, Vec<u8>)]) {
         let directory = self.env.directory;
         let Some(client) = self.connections.client(conn) else {
             return;
@@ -22,24 +22,28 @@ impl Exchange<'_> {
             return;
         };
         let shared = &pool.shared;
-        let own_name = client.tracked.application_name().to_vec();
-        asked.retain(|(name, _)| !name.eq_ignore_ascii_case(APPLICATION_NAME));
-        let is_utf8 = shared.is_utf8();
-        let mut customs = shared.custom_parameters.lock();
-        for (name, _) in asked.iter().filter(|(name, _)| name.contains(&b'.')) {
-            customs.insert(name, is_utf8);
+        // The values may change below, and the name is the one that the client has asked for.
+        let tracked = client.tracked.clone();
+        let own_name = tracked.application_name();
+        let others = || {
+            let asked = asked.iter().map(|(name, value)| (name, value));
+            asked.filter(|(name, _)| !name.eq_ignore_ascii_case(APPLICATION_NAME))
+        };
+        if others().any(|(name, _)| name.contains(&b'.')) {
+            let is_utf8 = shared.is_utf8();
+            let mut customs = shared.custom_parameters.lock();
+            for (name, _) in others().filter(|(name, _)| name.contains(&b'.')) {
+                customs.insert(name, is_utf8);
+            }
         }
-        drop(customs);
         let settings = directory.settings();
         let mut context = Context::default();
-        let name = (!own_name.is_empty()).then_some((APPLICATION_NAME, &*own_name));
-        let others = settings.intern(asked.iter().map(|(name, value)| (name, value)));
+        let name = (!own_name.is_empty()).then_some((APPLICATION_NAME, own_name));
         // A role is tried at each login, since PostgreSQL decides whether the client may have it.
-        let names_identity = asked
-            .iter()
-            .any(|(name, _)| is_identity(&name.to_ascii_lowercase()));
+        let names_identity = others().any(|(name, _)| is_identity(&name.to_ascii_lowercase()));
+        let others = settings.intern(others());
         let is_unknown = !others.is_empty() && !shared.is_known();
-        let known = if names_identity || is_unknown || !is_plain_name(&own_name) {
+        let known = if names_identity || is_unknown || !is_plain_name(own_name) {
             None
         } else if others.is_empty() {
             Some(Settings::default())

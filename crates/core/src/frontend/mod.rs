@@ -17,6 +17,6 @@ pub use discard::{Discard, Discarded, End};
 pub use login::{AuthPlan, Login, Proof, Stage};
 pub use moved_client::MovedClient;
 pub(crate) use moved_client::MovedStatement;
-pub use request::{LoginRequest, StartupTerms};
+pub use request::{AskedParameters, LoginRequest, StartupTerms};
 pub use unnamed_statement::UnnamedStatement;
 pub use upstream::{Head, Upstream};

@@ -1,5 +1,7 @@
 //! A client's startup packet, after its checks.
 
+use std::sync::Arc;
+
 use pgweir_wire::StartupParameters;
 
 use super::options;
@@ -16,9 +18,9 @@ const NAME_MAX: usize = 127;
 #[derive(Debug, Clone)]
 pub struct LoginRequest {
     /// The user.
-    pub user: String,
+    pub user: Arc<str>,
     /// The database; the user's name if the packet has none.
-    pub database: String,
+    pub database: Arc<str>,
     /// The tracked parameters in the packet.
     pub tracked: Tracked,
     /// Protocol options (`_pq_.`) in the packet that pgweir does not support.
@@ -26,8 +28,11 @@ pub struct LoginRequest {
     /// The way to open an exclusive server for the client, if it needs one.
     pub exclusive: Option<ExclusiveServer>,
     /// All parameters in the packet, with `options` split, if the client's session moves between servers.
-    pub asked: Option<Vec<(Vec<u8>, Vec<u8>)>>,
+    pub asked: Option<AskedParameters>,
 }
+
+/// Names and values of parameters in a startup packet, in the client's order.
+pub type AskedParameters = Arc<[(Vec<u8>, Vec<u8>)]>;
 
 /// The settings that decide which startup parameters a client may send.
 pub struct StartupTerms<'t> {
@@ -141,7 +146,7 @@ impl LoginRequest {
             user,
             database,
             // A client of `bypass_users` may still be served from the pool, without an exclusive server.
-            asked: (is_carried && (bypass || !is_native)).then_some(of_options),
+            asked: (is_carried && (bypass || !is_native)).then(|| of_options.into()),
             tracked,
             unknown_options,
             exclusive: is_native.then_some(ExclusiveServer {
@@ -200,7 +205,7 @@ impl<'a> OwnParameters<'a> {
     }
 
     /// Returns the user, and the database or its default.
-    fn names(&self) -> Result<(String, String), Fault> {
+    fn names(&self) -> Result<(Arc<str>, Arc<str>), Fault> {
         let database = self.database.map(|name| checked_name(name, "database"));
         let user = self.user.map(|name| checked_name(name, "user"));
         let user = user
@@ -208,7 +213,7 @@ impl<'a> OwnParameters<'a> {
             .filter(|user| !user.is_empty())
             .ok_or(Fault::NoUserName)?;
         let database = database.transpose()?.filter(|name| !name.is_empty());
-        let database = database.unwrap_or_else(|| user.clone());
+        let database = database.unwrap_or_else(|| Arc::clone(&user));
         Ok((user, database))
     }
 }
@@ -269,12 +274,12 @@ fn needs_exclusive_server(asked: &[(Vec<u8>, Vec<u8>)]) -> bool {
     asked.iter().any(|(name, _)| is_only_at_start(name))
 }
 
-fn checked_name(value: &[u8], what: &'static str) -> Result<String, Fault> {
+fn checked_name(value: &[u8], what: &'static str) -> Result<Arc<str>, Fault> {
     let text = std::str::from_utf8(value).map_err(|_| Fault::BadName(what))?;
     if text.len() > NAME_MAX {
         return Err(Fault::BadName(what));
     }
-    Ok(text.to_owned())
+    Ok(text.into())
 }
 
 #[cfg(test)]
@@ -313,7 +318,11 @@ mod tests {
                 .pairs(&request.tracked)
                 .map(|(name, value)| (name.to_owned(), text(value)))
                 .collect();
-            (request.user, request.database, pairs)
+            (
+                request.user.to_string(),
+                request.database.to_string(),
+                pairs,
+            )
         });
         let own = |text: &str| text.to_owned();
         let expect = expect.map(|(user, database, pairs)| {

@@ -6,6 +6,7 @@ use super::Lending;
 use crate::{
     Actions, Token,
     effect::{ClientEffect, Effect, PoolEffect},
+    frontend::AskedParameters,
     login::check_hosts,
 };
 
@@ -15,7 +16,7 @@ impl Lending<'_> {
     pub(crate) fn join_pool(
         &mut self,
         conn: Token,
-        asked: Option<Vec<(Vec<u8>, Vec<u8>)>>,
+        asked: Option<AskedParameters>,
         out: &mut Actions,
     ) {
         let client = self.connections.client(conn);

@@ -10,7 +10,7 @@ use pgweir_auth::{scram::ClientKeys, userlist::Secret};
 use pgweir_config::{PoolMode, is_console};
 use pgweir_wire::{Authentication, MessageWriter, Severity, sqlstate};
 
-use super::{LoginEvent, LoginStep, Next, authentication::is_own_user};
+use super::{LoginEvent, LoginStep, Next, authentication::is_own_user, greetings};
 use crate::{
     Action, Actions, Level, ReadMode, SharedPool, Token,
     base::{
@@ -19,7 +19,7 @@ use crate::{
     },
     console::{self, Console},
     effect::{ClientEffect, ConsoleEffect, Effect, Env, PoolEffect},
-    frontend::{Client, LoginRequest, Stage},
+    frontend::{AskedParameters, Client, LoginRequest, Stage},
     login::parked::{ParkedLogin, limits_at_login, limits_of},
     pool::PoolKey,
     shared::{auth_cache::Answer, client_counts::ClientLimits, pool::ServerParameters},
@@ -41,7 +41,7 @@ pub(super) struct ConsoleLogin {
 pub(super) struct Admission {
     shared: Arc<SharedPool>,
     /// All parameters of the startup packet, if the client's session moves between servers.
-    asked: Option<Vec<(Vec<u8>, Vec<u8>)>>,
+    asked: Option<AskedParameters>,
     /// Bytes that arrived together with the end of the login.
     early: Vec<u8>,
 }
@@ -128,21 +128,26 @@ impl LoginStep<'_> {
         let config = &self.env.snapshot.config;
         if is_console(&request.database) {
             let is_own = is_own_user(&request.user, self.client.origin.same_uid);
-            let is_admin = is_own || config.settings.admin_users.contains(&request.user);
+            let is_admin = is_own
+                || config
+                    .settings
+                    .admin_users
+                    .iter()
+                    .any(|name| **name == *request.user);
             return Ok(Next::Console(ConsoleLogin { is_admin, early }));
         }
         let Some(database) = config.database(&request.database) else {
-            return Err(Fault::NoSuchDatabase(request.database));
+            return Err(Fault::NoSuchDatabase(request.database.to_string()));
         };
         if self.env.directory.operator().is_disabled(&request.database) {
-            return Err(Fault::DatabaseDisabled(request.database));
+            return Err(Fault::DatabaseDisabled(request.database.to_string()));
         }
         if self.env.shutdown.is_some() {
             return Err(Fault::ShuttingDown);
         }
         self.grant_exclusive_server(&mut request)?;
         let key = PoolKey {
-            database: request.database.as_str().into(),
+            database: (*request.database).into(),
             user: database.user_for(&request.user).into(),
         };
         self.env
@@ -303,10 +308,13 @@ impl LoginEvent<'_> {
         let Some(server_parameters) = pool.and_then(|pool| pool.server_parameters()) else {
             return out.report_missing("the parameters of a pool that has had a server");
         };
-        client.tracked.fill(&server_parameters.tracked);
+        let names = self.env.directory.names();
+        let greeting = (self.logins.greetings).find(names, &client.tracked, &server_parameters);
+        client.tracked = greeting.tracked().clone();
         let has_early = client.socket.has_early();
         let is_session_mode = pool.is_some_and(|pool| pool.terms.mode == PoolMode::Session);
-        self.greet(conn, &server_parameters, out);
+        end_login(&self.env, conn, client, greeting.messages(), out);
+        self.count_login(conn, out);
         if has_early {
             let check_out = Effect::Client(ClientEffect::CheckOut(conn));
             return self.effects.push(check_out);
@@ -318,32 +326,27 @@ impl LoginEvent<'_> {
         }
     }
 
-    /// Sends a client its parameters, its cancel key and ReadyForQuery.
+    /// Sends a client the parameters of its exclusive server, its cancel key and ReadyForQuery.
     pub(crate) fn greet(
         &mut self,
         conn: Token,
         server_parameters: &ServerParameters,
         out: &mut Actions,
     ) {
-        let env = self.env;
         let Some(client) = self.connections.known_client(conn, out) else {
             return;
         };
-        client.request.note_sent(env.now);
-        out.send_made(conn, |bytes| {
-            bytes.extend_from_slice(&server_parameters.messages);
-            let mut writer = MessageWriter::new(bytes);
-            for (name, value) in env.directory.names().pairs(&client.tracked) {
-                writer.parameter_status(name.as_bytes(), value);
-            }
-            let key = client.cancel_key();
-            writer.backend_key_data(key.pid, &key.secret);
-            if let Some(notice) = &env.snapshot.config.settings.login_notify_message {
-                writer.notice(Severity::Notice, sqlstate::SUCCESSFUL_COMPLETION, notice);
-            }
-            writer.ready_for_query(b'I');
-        });
-        let took = env.now.since(client.origin.connected_at);
+        let names = self.env.directory.names();
+        let messages = greetings::messages(names, &client.tracked, server_parameters);
+        end_login(&self.env, conn, client, &messages, out);
+        self.count_login(conn, out);
+    }
+
+    fn count_login(&mut self, conn: Token, out: &mut Actions) {
+        let Some(client) = self.connections.client(conn) else {
+            return;
+        };
+        let took = self.env.now.since(client.origin.connected_at);
         if let Some(pool) = client.pool().and_then(|pool| self.pools.get_mut(pool)) {
             pool.stats.now.client_login_count += 1;
             pool.times.login.observe(took);
@@ -351,6 +354,27 @@ impl LoginEvent<'_> {
         self.logins.results.add(LoginResult::Done);
         out.list.push(Action::LoggedIn(conn));
     }
+}
+
+/// Sends a client the messages about parameters, its cancel key and ReadyForQuery.
+fn end_login(
+    env: &Env<'_>,
+    conn: Token,
+    client: &mut Client,
+    parameters: &[u8],
+    out: &mut Actions,
+) {
+    client.request.note_sent(env.now);
+    out.send_made(conn, |bytes| {
+        bytes.extend_from_slice(parameters);
+        let mut writer = MessageWriter::new(bytes);
+        let key = client.key_mut();
+        writer.backend_key_data(key.pid(), key.secret());
+        if let Some(notice) = &env.snapshot.config.settings.login_notify_message {
+            writer.notice(Severity::Notice, sqlstate::SUCCESSFUL_COMPLETION, notice);
+        }
+        writer.ready_for_query(b'I');
+    });
 }
 
 impl Env<'_> {

@@ -71,8 +71,8 @@ impl LoginStep<'_> {
         let (client, request) = (&self.client, self.login.request.as_ref()?);
         let exclusive = request.exclusive.as_ref();
         Some(Claim {
-            user: request.user.as_str().into(),
-            database: request.database.as_str().into(),
+            user: Arc::clone(&request.user),
+            database: Arc::clone(&request.database),
             to_console: is_console(&request.database),
             is_physical: exclusive
                 .is_some_and(|exclusive| exclusive.replication == Replication::Physical),

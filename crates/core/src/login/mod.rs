@@ -18,6 +18,8 @@ mod admission;
 mod authentication;
 mod bans;
 mod client_tls;
+mod greetings;
+mod known_startups;
 pub(crate) mod parked;
 mod server_failure;
 mod steps;
@@ -28,7 +30,11 @@ use std::sync::Arc;
 
 use pgweir_auth::scram::{DerivedKeys, NONCE_BYTES};
 
-use self::admission::{Admission, ConsoleLogin};
+use self::{
+    admission::{Admission, ConsoleLogin},
+    greetings::Greetings,
+    known_startups::KnownStartups,
+};
 pub(crate) use self::{
     server_failure::{check_hosts, refuse_waiters},
     user_lookup::{cache_limits, note_lost_lookup, note_neutral_session},
@@ -38,7 +44,7 @@ use crate::{
     base::{fault::Fault, stats::Logins},
     cancel_requests::{CancelRequests, peers},
     connections::{Conn, Connections},
-    effect::{ClientEffect, Effect, Env},
+    effect::{ClientEffect, Effect, Effects, Env},
     frontend::{Client, ClientKey, Login, Origin},
     login::parked::{ParkedLogin, ParkedLogins},
     pooling::{LocalPool, LocalPools},
@@ -67,6 +73,10 @@ pub(crate) struct ClientLogins {
     /// Counts of logins and TLS handshakes by result.
     results: Logins,
     parked: ParkedLogins,
+    /// Startup packets that were read before.
+    startups: KnownStartups,
+    /// Ends of logins that were made before.
+    greetings: Greetings,
 }
 
 impl ClientLogins {
@@ -138,6 +148,7 @@ struct LoginStep<'w> {
     login: Box<Login>,
     cancel_requests: &'w mut CancelRequests,
     results: &'w mut Logins,
+    startups: &'w mut KnownStartups,
     out: &'w mut Actions,
 }
 
@@ -150,7 +161,7 @@ pub(crate) struct LoginEvent<'w> {
     pub(crate) cancel_requests: &'w mut CancelRequests,
     pub(crate) logins: &'w mut ClientLogins,
     /// The effects that the worker carries out after the event, in this order.
-    pub(crate) effects: Vec<Effect>,
+    pub(crate) effects: Effects,
 }
 
 impl LoginEvent<'_> {
@@ -228,6 +239,7 @@ impl LoginEvent<'_> {
             login,
             cancel_requests: self.cancel_requests,
             results: &mut self.logins.results,
+            startups: &mut self.logins.startups,
             out,
         };
         let next = step(&mut under_way).or_else(|fault| under_way.refuse(fault));

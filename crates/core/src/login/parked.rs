@@ -108,7 +108,11 @@ pub(crate) fn limits_at_login(
     }
     let to_console = is_console(&request.database);
     let settings: &Settings = &config.settings;
-    let is_admin = is_own || settings.admin_users.contains(&request.user);
+    let is_admin = is_own
+        || settings
+            .admin_users
+            .iter()
+            .any(|name| **name == *request.user);
     if to_console && is_admin {
         return ClientLimits::default();
     }

@@ -7,7 +7,7 @@ use pgweir_auth::scram::DerivedKeys;
 use pgweir_config::{AuthType, Config};
 use pgweir_wire::{LATEST, MessageWriter, ProtocolVersion, Startup, StartupParameters};
 
-use super::{LoginStep, Next};
+use super::{LoginStep, Next, known_startups::KnownStartup};
 use crate::{
     Action, Level, ReadMode, Replication, Source,
     base::{fault::Fault, memory::MemoryRefusal},
@@ -45,12 +45,19 @@ impl LoginStep<'_> {
                     let Some(len) = Startup::length(rest, limit).map_err(Fault::Startup)? else {
                         break;
                     };
-                    // The packet is copied: the inbox is needed for what follows it.
-                    let bytes = rest[..len].to_vec();
-                    self.login.inbox.skip(len);
-                    match Startup::parse(&bytes, limit).map_err(Fault::Startup)? {
-                        Some((packet, _)) => self.take_startup(packet)?,
-                        None => break,
+                    let snapshot = self.env.snapshot;
+                    if let Some(known) = self.startups.find(&rest[..len], snapshot) {
+                        let (version, request) = (known.version, known.request.clone());
+                        self.login.inbox.skip(len);
+                        self.take_request(version, request)?
+                    } else {
+                        // The packet is copied: the inbox is needed for what follows it.
+                        let bytes = rest[..len].to_vec();
+                        self.login.inbox.skip(len);
+                        match Startup::parse(&bytes, limit).map_err(Fault::Startup)? {
+                            Some((packet, _)) => self.take_startup(packet, &bytes)?,
+                            None => break,
+                        }
                     }
                 }
                 Stage::Cleartext(_)
@@ -89,7 +96,8 @@ impl LoginStep<'_> {
         Ok(Next::Awaited)
     }
 
-    fn take_startup(&mut self, packet: Startup<'_>) -> Result<Next, Fault> {
+    /// Handles a startup packet, which has these bytes.
+    fn take_startup(&mut self, packet: Startup<'_>, bytes: &[u8]) -> Result<Next, Fault> {
         match packet {
             Startup::SslRequest => {
                 self.login.ask_encryption("SSL")?;
@@ -111,17 +119,18 @@ impl LoginStep<'_> {
             Startup::Login {
                 version,
                 parameters,
-            } => self.take_request(version, parameters),
+            } => {
+                let request = self.read_request(parameters)?;
+                let known = KnownStartup::new(bytes, version, &request);
+                self.startups.keep(known, self.env.snapshot);
+                self.take_request(version, request)
+            }
         }
     }
 
-    fn take_request(
-        &mut self,
-        version: ProtocolVersion,
-        parameters: StartupParameters<'_>,
-    ) -> Result<Next, Fault> {
+    fn read_request(&self, parameters: StartupParameters<'_>) -> Result<LoginRequest, Fault> {
         let config = &self.env.snapshot.config;
-        let mut request = LoginRequest::read(
+        LoginRequest::read(
             parameters,
             self.env.directory.names(),
             &StartupTerms {
@@ -129,7 +138,14 @@ impl LoginStep<'_> {
                 may_bypass: &|database, user| config.may_bypass(database, user),
                 is_carried: &|database, user| is_carried(config, database, user),
             },
-        )?;
+        )
+    }
+
+    fn take_request(
+        &mut self,
+        version: ProtocolVersion,
+        mut request: LoginRequest,
+    ) -> Result<Next, Fault> {
         self.negotiate(version, &request);
         self.introduce(version, &mut request);
         self.log_attempt(&request);
@@ -171,7 +187,7 @@ impl LoginStep<'_> {
             _ => &request.user,
         };
         self.client.set_names(PoolKey {
-            database: request.database.as_str().into(),
+            database: (*request.database).into(),
             user: user.into(),
         });
         let directory = self.env.directory;

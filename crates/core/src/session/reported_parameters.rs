@@ -9,11 +9,13 @@ use super::{quote, word_list::words};
 
 /// The names of the parameters that PostgreSQL reports, in a fixed order. The tracked ones come first: they are set on
 /// every server that a client gets.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct TrackedNames {
     names: Vec<String>,
     /// The number of tracked names.
     tracked: usize,
+    /// No value for any name. Each client begins with a clone of this.
+    unset: Tracked,
 }
 
 /// A value for each reported name that has one. Cloning is cheap, and so is the comparison with a clone. Clients share
@@ -47,7 +49,14 @@ impl TrackedNames {
         extra.iter().for_each(|name| add(&mut names, name));
         let tracked = names.len();
         Self::REPORTED.iter().for_each(|name| add(&mut names, name));
-        Self { names, tracked }
+        let unset = Tracked {
+            values: vec![None; names.len()].into(),
+        };
+        Self {
+            names,
+            tracked,
+            unset,
+        }
     }
 
     /// Returns the position of `name`, in any case, if PostgreSQL reports it.
@@ -73,9 +82,7 @@ impl TrackedNames {
     /// Returns a [`Tracked`] without values.
     #[must_use]
     pub fn unset(&self) -> Tracked {
-        Tracked {
-            values: vec![None; self.names.len()].into(),
-        }
+        self.unset.clone()
     }
 
     /// Returns the names with the values that `tracked` has for them.

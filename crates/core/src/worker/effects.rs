@@ -203,7 +203,7 @@ impl Worker {
                 self.log_in(now, out, |event, out| event.greet(client, &parameters, out));
             }
             ClientEffect::BeginSession(client, asked) => {
-                self.exchange(now).begin_session(client, asked)
+                self.exchange(now).begin_session(client, &asked)
             }
             ClientEffect::BeginRelaying { client, server } => self.lend(now, out, |event, out| {
                 event.begin_relaying(client, server, out);

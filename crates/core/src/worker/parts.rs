@@ -167,7 +167,7 @@ impl Worker {
             pools: parts.pools,
             cancel_requests: parts.cancel_requests,
             logins: parts.logins,
-            effects: Vec::new(),
+            effects: Effects::default(),
         };
         let result = handle(&mut event, out);
         let effects = event.effects;
