@@ -92,6 +92,7 @@ static void transaction_event(XactEvent event, void *argument);
 static bool may_be_stale(void);
 static bool mark_changed(int elevel);
 static void mark_changed_or_end_session(void);
+static void random_numbers_begin_anew(void);
 static const char *show_report(void);
 
 void
@@ -123,6 +124,7 @@ _PG_init(void)
 	next_object_access = object_access_hook;
 	object_access_hook = assist_object_access;
 	RegisterXactCallback(transaction_event, NULL);
+	settings_watch_seed(random_numbers_begin_anew);
 
 	/* PostgreSQL 14 has reported all variables before it comes here. */
 	mark_changed(ERROR);
@@ -172,13 +174,6 @@ before_utility(Node *statement)
 			if (((TransactionStmt *) statement)->kind == TRANS_STMT_COMMIT_PREPARED)
 				catalog_changed = true;
 			return;
-
-		case T_VariableSetStmt:
-			/* Random numbers have begun anew even if this is rolled back. */
-			if (((VariableSetStmt *) statement)->name != NULL &&
-				pg_strcasecmp(((VariableSetStmt *) statement)->name, "seed") == 0)
-				seeded = true;
-			break;
 
 		case T_PrepareStmt:
 			names_add(&prepared, ((PrepareStmt *) statement)->name, prepared_statement_is_live);
@@ -291,7 +286,7 @@ assist_object_access(ObjectAccessType access, Oid class, Oid object, int sub_obj
 			if (is_opaque(object))
 				is_stale = true;
 			if (object == F_SETSEED)
-				seeded = true;
+				random_numbers_begin_anew();
 			break;
 
 		case OAT_POST_CREATE:
@@ -395,6 +390,14 @@ mark_changed_or_end_session(void)
 	SetLatch(MyLatch);
 }
 
+/* They stay so even if the transaction is rolled back. */
+static void
+random_numbers_begin_anew(void)
+{
+	seeded = true;
+	is_stale = true;
+}
+
 /* ----------
  * The report
  * ----------
@@ -403,9 +406,7 @@ mark_changed_or_end_session(void)
 static void
 visit_setting(const char *name, const char *value, bool privileged)
 {
-	if (strcmp(name, "seed") == 0)
-		seeded = true;
-	else
+	if (strcmp(name, "seed") != 0)
 		report_setting(privileged ? 's' : 'g', name, value);
 }
 

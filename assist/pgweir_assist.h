@@ -58,6 +58,7 @@ extern void names_clear(NameList *list);
 typedef void (*SettingVisitor) (const char *name, const char *value, bool privileged);
 
 extern const char *settings_self_test(const char *known_name, const bool *known_variable);
+extern void settings_watch_seed(void (*seeded) (void));
 extern bool settings_each_of_session(SettingVisitor visit);
 
 /* state.c: what a session holds besides settings */

@@ -29,6 +29,11 @@
 static dlist_node *nondefault_head;
 #endif
 
+static struct config_real *seed_variable;
+static GucRealAssignHook next_assign_seed;
+static void (*report_seed) (void);
+
+static void assign_seed(double value, void *extra);
 static const char *find_nondefault_head(struct config_generic **variables, int count);
 static bool is_of_session(struct config_generic *variable);
 static const char *value_of(struct config_generic *variable, char *room);
@@ -71,6 +76,12 @@ settings_self_test(const char *known_name, const bool *known_variable)
 		else if (strcmp(name, "seq_page_cost") == 0)
 			known += variable->vartype == PGC_REAL &&
 				((struct config_real *) variable)->variable == &seq_page_cost;
+		else if (strcmp(name, "seed") == 0 && variable->vartype == PGC_REAL &&
+				 ((struct config_real *) variable)->assign_hook != NULL)
+		{
+			seed_variable = (struct config_real *) variable;
+			known++;
+		}
 		else if (strcmp(name, "session_replication_role") == 0)
 			known += variable->vartype == PGC_ENUM &&
 				((struct config_enum *) variable)->variable == &SessionReplicationRole;
@@ -79,13 +90,36 @@ settings_self_test(const char *known_name, const bool *known_variable)
 				strncmp(*((struct config_string *) variable)->variable, PG_MAJORVERSION,
 						strlen(PG_MAJORVERSION)) == 0;	/* it may be upgraded since */
 	}
-	problem = known == 6 ? find_nondefault_head(variables, count) :
+	problem = known == 7 ? find_nondefault_head(variables, count) :
 		"variables are not where they should be";
 
 #if PG_VERSION_NUM >= 160000
 	pfree(variables);
 #endif
 	return problem;
+}
+
+/*
+ * Calls the function each time random numbers begin anew by the parameter seed,
+ * in whichever way it was set.  The self-test has found the variable.
+ */
+void
+settings_watch_seed(void (*seeded) (void))
+{
+	report_seed = seeded;
+	next_assign_seed = seed_variable->assign_hook;
+	seed_variable->assign_hook = assign_seed;
+}
+
+static void
+assign_seed(double value, void *extra)
+{
+	/* PostgreSQL takes the seed at the first assignment only, not when a value comes back. */
+	bool		seeds = extra != NULL && *((int *) extra) != 0;
+
+	next_assign_seed(value, extra);
+	if (seeds)
+		report_seed();
 }
 
 #if PG_VERSION_NUM >= 160000
