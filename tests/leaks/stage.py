@@ -48,14 +48,16 @@ class Names:
         return self._cluster.value(f"SELECT ({self.sql(expression)})::oid", dbname=self._database)
 
 
-def is_played(number, cluster, full):
+def is_played(number, cluster, full, kinds):
     """Returns whether the line of this number of a table is played on a cluster.
 
-    With `--full`, each line is played on all four kinds of clusters; otherwise on two, which differ in the version and
-    in the extension.
+    With `--full`, each line is played on all four kinds of clusters; otherwise on one or two (`kinds`). Two kinds differ in
+    the version and in the extension.
     """
-    parity = clusters.VERSIONS.index(cluster.version) + (cluster.assist is not None)
-    return full or (number + parity) % 2 == 0
+    version = clusters.VERSIONS.index(cluster.version)
+    kind = 2 * version + (version + (cluster.assist is not None)) % 2
+    share = 4 // kinds
+    return full or number % share == kind % share
 
 
 def make_database(cluster, name, setups):
