@@ -344,7 +344,11 @@ impl<P: Pooler> Driver<P> {
         let Some(listener) = listeners.get(index as usize) else {
             return;
         };
-        let burst = self.io.acceptor.burst.min(self.io.acceptor.left);
+        let burst = match self.io.turn.logins.are_waiting() {
+            // There may be a cancel request among them, which should not wait for logins.
+            true => self.io.turn.logins.room_for_clients(),
+            false => self.io.acceptor.burst.min(self.io.acceptor.left),
+        };
         for _ in 0..burst {
             if let Some(max) = self.io.options.clients_max
                 && self.io.load.total() >= max + listener.spare_places()
@@ -353,7 +357,7 @@ impl<P: Pooler> Driver<P> {
             }
             match listener.accept() {
                 Ok(accepted_client) => {
-                    self.io.acceptor.left -= 1;
+                    self.io.acceptor.left = self.io.acceptor.left.saturating_sub(1);
                     self.place(accepted_client);
                     if self.clock.now() >= until {
                         self.io.turn.logins.has_left_clients = true;

@@ -77,6 +77,11 @@ impl WaitingLogins {
         !self.queue.is_empty() || !self.clients.is_empty() || self.has_left_clients
     }
 
+    /// Returns how many more clients may be accepted before they can be served.
+    pub(super) fn room_for_clients(&self) -> u32 {
+        ACCEPTED_MAX.saturating_sub(self.clients.len()) as u32
+    }
+
     /// Adds a client that was accepted.
     pub(super) fn add_client(&mut self, client: AcceptedClient) {
         self.clients.push_back(client);
@@ -228,9 +233,11 @@ impl<P: Pooler> Driver<P> {
         if self.serve_cancel_requests(until) {
             return true;
         }
-        if self.io.turn.logins.are_waiting() && self.io.turn.logins.clients.len() < ACCEPTED_MAX {
+        if self.io.turn.logins.are_waiting() && self.io.turn.logins.room_for_clients() > 0 {
+            // Accepting a client takes about half as long as its login, and a cancel request may come after many logins.
+            let until = began.after(share / 4 * 3);
             for index in mem::take(&mut self.io.turn.logins.listeners) {
-                self.accept(index, began.after(share / 2));
+                self.accept(index, until);
             }
         }
         while let Some(key) = self.io.turn.logins.take() {
