@@ -435,7 +435,8 @@ impl Counting {
             scram: false,
             databases: &[],
             more,
-            own_lines: String::new(),
+            // Valgrind does not know io_uring.
+            own_lines: "io_driver = epoll\n".to_owned(),
         };
         let psql = self.postgres.programs().path("psql");
         Pooler::start_below(stage, name, above, &self.pgweir, &settings, &psql).await

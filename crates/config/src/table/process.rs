@@ -81,7 +81,7 @@ macro_rules! process_settings {
                 /// worker goes on with epoll, and keeps its connections. Some kernels count a worker's 0.2 MB of queues
                 /// against the limit on locked memory (`LimitMEMLOCK` of systemd). `auto`: `io_uring` where it is
                 /// allowed, else `epoll`.
-                io_driver: IoDriver = "epoll", restarts, now;
+                io_driver: IoDriver = "auto", restarts, now;
                 /// The number of buffers that each worker lends to io_uring, of 16 kB each; rounded up to a power of
                 /// two. They hold what servers send between two waits of the worker. When all are full, servers are
                 /// read as with epoll, and `pgweir_io_uring_buffer_shortages_total` counts that. As many connections
