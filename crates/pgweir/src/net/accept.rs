@@ -345,8 +345,14 @@ impl<P: Pooler> Driver<P> {
             return;
         };
         let burst = match self.io.turn.logins.are_waiting() {
-            // There may be a cancel request among them, which should not wait for logins.
-            true => self.io.turn.logins.room_for_clients(),
+            // There may be a cancel request among them, which should not wait for logins. With still more, logins would
+            // wait for too long.
+            true => self
+                .io
+                .turn
+                .logins
+                .room_for_clients()
+                .min(2 * self.io.acceptor.left),
             false => self.io.acceptor.burst.min(self.io.acceptor.left),
         };
         for _ in 0..burst {

@@ -235,7 +235,7 @@ impl<P: Pooler> Driver<P> {
         }
         if self.io.turn.logins.are_waiting() && self.io.turn.logins.room_for_clients() > 0 {
             // Accepting a client takes about half as long as its login, and a cancel request may come after many logins.
-            let until = began.after(share / 4 * 3);
+            let until = began.after(share / 3 * 2);
             for index in mem::take(&mut self.io.turn.logins.listeners) {
                 self.accept(index, until);
             }
