@@ -1,5 +1,6 @@
 """The pooler under test: its files, its process, and the checks at the end of each test."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -212,6 +213,15 @@ class Pooler:
             if line.startswith("VmRSS:"):
                 return int(line.split()[1])
         raise AssertionError("no VmRSS")
+
+    def rings(self):
+        """The number of io_uring's rings that the process has open."""
+        opened = []
+        for path in Path(f"/proc/{self.pid}/fd").iterdir():
+            # A descriptor may be closed meanwhile.
+            with contextlib.suppress(FileNotFoundError):
+                opened.append(os.readlink(path))
+        return opened.count("anon_inode:[io_uring]")
 
     # -- clients
 

@@ -1,8 +1,6 @@
 """io_uring where the kernel denies it or has too little memory: workers use epoll, and clients do not notice."""
 
-import os
 import signal
-from pathlib import Path
 
 import pytest
 
@@ -13,12 +11,6 @@ from rawclient import query, value
 from scraping import scrape
 
 pytestmark = pytest.mark.pgweir_only("PgBouncer has no io_driver")
-
-
-def rings(pooler):
-    """The number of rings that the process has open."""
-    opened = [os.readlink(path) for path in Path(f"/proc/{pooler.pid}/fd").iterdir()]
-    return opened.count("anon_inode:[io_uring]")
 
 
 def lines(pooler):
@@ -49,7 +41,7 @@ def test_a_forbidden_ring_is_one_line(pooler, call, driver):
     pooler.settings["io_driver"] = driver
     seccomp.without(call, pooler.start)
     pooler.expect_log("process up")
-    assert rings(pooler) == 0
+    assert pooler.rings() == 0
     (line,) = lines(pooler)
     assert "io_uring is not available (Operation not permitted" in line and "workers use epoll" in line
     assert ("WARNING" in line) == (driver == "io_uring")
@@ -61,7 +53,7 @@ def test_a_limit_on_locked_memory_is_one_line(pooler):
     """Newer kernels count the memory of a ring as the user's locked memory."""
     pooler.write_files()
     pooler.spawn(within=["prlimit", "--memlock=4096"]).listening().expect_log("process up")
-    if rings(pooler) == 2:
+    if pooler.rings() == 2:
         pytest.skip("this kernel does not count rings")
     (line,) = lines(pooler)
     assert "io_uring is not available (Cannot allocate memory" in line
@@ -77,7 +69,7 @@ def test_a_ring_that_fails_later_is_replaced(pooler):
     expect_service(pooler)
     failed = [line for line in lines(pooler) if "io_uring has failed: Operation not permitted" in line]
     assert len(failed) == 2
-    assert rings(pooler) == 0
+    assert pooler.rings() == 0
     metrics = scrape(pooler.http)
     assert metrics.value("pgweir_io_uring_workers") == 0
     assert metrics.value("pgweir_io_uring_failures_total") == 2
@@ -87,7 +79,7 @@ def test_metrics(pooler):
     """The rings and the buffers of both workers."""
     pooler.settings["io_uring_buffers"] = 8
     pooler.start().expect_log("process up")
-    if rings(pooler) == 0:
+    if pooler.rings() == 0:
         pytest.skip("the kernel forbids io_uring")
     metrics = scrape(pooler.http)
     assert metrics.value("pgweir_io_uring_workers") == 2
@@ -100,7 +92,7 @@ def test_more_answers_than_buffers(pooler, newest_pg):
     """
     pooler.settings |= {"workers": 1, "io_uring_buffers": 8, "default_pool_size": 12}
     pooler.start().expect_log("process up")
-    if rings(pooler) == 0:
+    if pooler.rings() == 0:
         pytest.skip("the kernel forbids io_uring")
     clients = [pooler.raw(application_name=f"c{number}") for number in range(12)]
     for client in clients:
