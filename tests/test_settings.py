@@ -9,7 +9,6 @@ import struct
 import subprocess
 import threading
 import time
-from pathlib import Path
 
 import psycopg
 import pytest
