@@ -264,8 +264,8 @@ impl Client {
     }
 
     /// Notes the database and user of the startup packet.
-    pub fn set_names(&mut self, names: PoolKey) {
-        self.names = Some(Arc::new(names));
+    pub fn set_names(&mut self, names: Arc<PoolKey>) {
+        self.names = Some(names);
     }
 
     /// Returns the client's pool, once it has logged in.

@@ -146,9 +146,15 @@ impl LoginStep<'_> {
             return Err(Fault::ShuttingDown);
         }
         self.grant_exclusive_server(&mut request)?;
-        let key = PoolKey {
-            database: (*request.database).into(),
-            user: database.user_for(&request.user).into(),
+        let (database_name, user) = (&*request.database, database.user_for(&request.user));
+        let is_key =
+            |names: &&Arc<PoolKey>| *names.database == *database_name && *names.user == *user;
+        let key = match self.client.names().filter(is_key) {
+            Some(names) => Arc::clone(names),
+            None => Arc::new(PoolKey {
+                database: database_name.into(),
+                user: user.into(),
+            }),
         };
         self.env
             .log_auto_database(self.client, &request.database, self.out);

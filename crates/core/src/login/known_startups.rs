@@ -8,7 +8,7 @@ use std::{
 
 use pgweir_wire::ProtocolVersion;
 
-use crate::{Snapshot, frontend::LoginRequest};
+use crate::{Snapshot, frontend::LoginRequest, pool::PoolKey};
 
 /// The number of packets that a worker remembers.
 const KNOWN_MAX: usize = 8;
@@ -20,6 +20,8 @@ pub(super) struct KnownStartup {
     packet: Box<[u8]>,
     pub(super) version: ProtocolVersion,
     pub(super) request: LoginRequest,
+    /// The names under which the client is counted.
+    pub(super) names: Arc<PoolKey>,
 }
 
 /// The startup packets that a worker remembers. What is read from a packet depends on the configuration, so all are
@@ -40,12 +42,14 @@ impl KnownStartup {
         packet: &[u8],
         version: ProtocolVersion,
         request: &LoginRequest,
+        names: &Arc<PoolKey>,
     ) -> Option<Self> {
         let is_common = request.exclusive.is_none() && request.unknown_options.is_empty();
         (is_common && packet.len() <= PACKET_MAX).then(|| Self {
             packet: packet.into(),
             version,
             request: request.clone(),
+            names: Arc::clone(names),
         })
     }
 }
@@ -118,7 +122,11 @@ mod tests {
     }
 
     fn known(packet: &[u8], request: &LoginRequest) -> Option<KnownStartup> {
-        KnownStartup::new(packet, ProtocolVersion::V3_0, request)
+        let names = Arc::new(PoolKey {
+            database: (*request.database).into(),
+            user: (*request.user).into(),
+        });
+        KnownStartup::new(packet, ProtocolVersion::V3_0, request, &names)
     }
 
     #[test]

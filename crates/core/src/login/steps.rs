@@ -48,8 +48,9 @@ impl LoginStep<'_> {
                     let snapshot = self.env.snapshot;
                     if let Some(known) = self.startups.find(&rest[..len], snapshot) {
                         let (version, request) = (known.version, known.request.clone());
+                        let names = Arc::clone(&known.names);
                         self.login.inbox.skip(len);
-                        self.take_request(version, request)?
+                        self.take_request(version, request, names)?
                     } else {
                         // The packet is copied: the inbox is needed for what follows it.
                         let bytes = rest[..len].to_vec();
@@ -121,9 +122,10 @@ impl LoginStep<'_> {
                 parameters,
             } => {
                 let request = self.read_request(parameters)?;
-                let known = KnownStartup::new(bytes, version, &request);
+                let names = Arc::new(self.names_of(&request));
+                let known = KnownStartup::new(bytes, version, &request, &names);
                 self.startups.keep(known, self.env.snapshot);
-                self.take_request(version, request)
+                self.take_request(version, request, names)
             }
         }
     }
@@ -145,8 +147,10 @@ impl LoginStep<'_> {
         &mut self,
         version: ProtocolVersion,
         mut request: LoginRequest,
+        names: Arc<PoolKey>,
     ) -> Result<Next, Fault> {
         self.negotiate(version, &request);
+        self.client.set_names(names);
         self.introduce(version, &mut request);
         self.log_attempt(&request);
         self.login.request = Some(request);
@@ -176,8 +180,8 @@ impl LoginStep<'_> {
         }
     }
 
-    /// Gives the client its user, its database and its cancel key.
-    fn introduce(&mut self, version: ProtocolVersion, request: &mut LoginRequest) {
+    /// Returns the database and the user under which a client with this request is counted.
+    fn names_of(&self, request: &LoginRequest) -> PoolKey {
         let config = &self.env.snapshot.config;
         let database = config.database(&request.database);
         let forced = database.and_then(|database| database.user.as_deref());
@@ -186,10 +190,15 @@ impl LoginStep<'_> {
             Some(user) if config.settings.auth_type == AuthType::Any => user,
             _ => &request.user,
         };
-        self.client.set_names(PoolKey {
+        PoolKey {
             database: (*request.database).into(),
             user: user.into(),
-        });
+        }
+    }
+
+    /// Gives the client the values that it has asked for, and its cancel key.
+    fn introduce(&mut self, version: ProtocolVersion, request: &mut LoginRequest) {
+        let config = &self.env.snapshot.config;
         let directory = self.env.directory;
         if config.settings.application_name_add_host {
             let address = self.client.origin.remote.with_port(self.client.origin.port);

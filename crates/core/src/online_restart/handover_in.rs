@@ -80,7 +80,7 @@ fn client_from_record(env: &Env<'_>, record: &ClientRecord) -> Client {
     };
     let mut client = Client::new(&origin, tracked_of(env.directory, &record.tracked), env.now);
     client.set_key(ClientKey::resumed(record.key_pid, &record.key_secret));
-    client.set_names(record.names.clone());
+    client.set_names(Arc::new(record.names.clone()));
     if let Some(facts) = &record.tls {
         client.note_encrypted(facts.clone());
     }

@@ -121,7 +121,16 @@ impl SettingsTable {
         N: AsRef<[u8]>,
         V: AsRef<[u8]>,
     {
-        let pairs: Vec<(N, V)> = pairs.into_iter().collect();
+        let mut pairs = pairs.into_iter();
+        // The usual cases, none and only application_name, take no memory for sorting.
+        let Some((name, value)) = pairs.next() else {
+            return Settings::default();
+        };
+        let Some(second) = pairs.next() else {
+            return self.share(&[(lower_case(name.as_ref()), value.as_ref())]);
+        };
+        let first_two = [(name, value), second];
+        let pairs: Vec<(N, V)> = first_two.into_iter().chain(pairs).collect();
         let lower = pairs
             .iter()
             .map(|(name, value)| (lower_case(name.as_ref()), value.as_ref()));
@@ -150,11 +159,8 @@ impl SettingsTable {
         self.intern(base.iter().chain(own.iter()))
     }
 
-    /// Returns the settings with these pairs, which are sorted. Only new settings take memory.
+    /// Returns the settings with these pairs, which are sorted: at least one. Only new settings take memory.
     fn share(&self, pairs: &[Pair<'_>]) -> Settings {
-        if pairs.is_empty() {
-            return Settings::default();
-        }
         // The hashes are equal, as a value has the same hash whether it is borrowed or owned.
         let hash = self.hasher.hash_one(pairs);
         let hash_of = |entries: &[(Name, Value)]| self.hasher.hash_one(entries);

@@ -45,8 +45,12 @@ impl ClientCounts {
         limits: &ClientLimits,
         others: usize,
     ) -> Result<(), Fault> {
-        let of_database = self.of_database(&names.database);
-        limits.admit(others, of_database, self.of_user(&names.user))?;
+        // Most names have no limit: then nothing is looked up.
+        let of_database = limits
+            .of_database
+            .map(|_| self.of_database(&names.database));
+        let of_user = limits.of_user.map(|_| self.of_user(&names.user));
+        limits.admit(others, of_database.unwrap_or(0), of_user.unwrap_or(0))?;
         self.add(names);
         self.admissions += 1;
         Ok(())
