@@ -83,6 +83,25 @@ fn a_query_waits_for_one_step_of_a_login_at_most() {
     }
 }
 
+/// Clients that send a query in every turn do not keep others from logging in.
+#[test]
+fn logins_go_on_while_each_turn_has_a_query() {
+    let (mut world, mut client, mut logins) = storm();
+    world.mode(ReadMode::Deliver);
+    for login in &mut logins {
+        write(login, b"startup");
+    }
+    let [query, step] = [b"Q".to_vec(), b"startup".to_vec()].map(Seen::Received);
+    for _ in 0..LOGINS {
+        write(&mut client, b"Q");
+        world.turns();
+        let seen = world.seen();
+        assert_eq!(seen.first(), Some(&query), "{seen:?}");
+        assert_eq!(count(&seen, &step), 1, "steps in one turn");
+    }
+    assert_eq!(world.drivers[0].io.turn.logins.len(), 0);
+}
+
 /// Returns the number of steps of logins before the cancel request, or `None` if it was not read yet.
 fn steps_before_cancel_request(seen: &[Seen]) -> Option<usize> {
     let is_cancel = |one: &Seen| matches!(one, Seen::Received(bytes) if *bytes == cancel_request());
