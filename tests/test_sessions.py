@@ -58,6 +58,49 @@ def test_a_custom_parameter_whose_name_is_a_value(two_clients, change):
         assert one.value(read) == "mine"
 
 
+NAMES = """
+CREATE TABLE names AS SELECT 'app'::text AS a, 'app.value'::text AS n; GRANT SELECT ON names TO PUBLIC;
+CREATE FUNCTION sets_all() RETURNS void LANGUAGE plpgsql AS
+  $$ DECLARE r record; BEGIN FOR r IN TABLE names LOOP PERFORM set_config(r.n, 'mine', false); END LOOP; END $$;
+CREATE FUNCTION sets_in_sql(text) RETURNS text LANGUAGE sql AS $$ SELECT set_config('app.' || $1, 'mine', false) $$;
+CREATE FUNCTION sets_atomic() RETURNS SETOF text LANGUAGE sql BEGIN ATOMIC SELECT set_config(n, 'mine', false) FROM names; END;
+"""
+
+
+@pytest.fixture
+def names(pg):
+    with pg.connect("app") as db:
+        db.execute(NAMES)
+        yield
+        db.execute("DROP FUNCTION sets_all(), sets_in_sql(text), sets_atomic(); DROP TABLE names")
+
+
+@pytest.mark.usefixtures("names")
+@pytest.mark.parametrize("change", [
+    wire.query("SELECT set_config('app.v' || 'alue', 'mine', false)"),
+    wire.query("SELECT set_config(n, 'mine', false) FROM names"),
+    wire.query("DO $$ BEGIN PERFORM set_config(a || '.value', 'mine', false) FROM names; END $$"),
+    wire.query("SELECT sets_all()"),
+    wire.query("SELECT sets_atomic()"),
+    wire.query("SELECT sets_in_sql('value')"),
+    wire.extended("SELECT sets_in_sql($1)", ("value",)) + wire.SYNC,
+], ids=["expression", "column", "DO", "function", "BEGIN ATOMIC", "argument", "bind"])
+def test_a_custom_parameter_whose_name_is_computed(start_pooler, pg, change):
+    """A client keeps its server if it may have set a parameter that no inspection can ask for."""
+    pooler = start_pooler(pg, default_pool_size=2, workers=1)
+    read = "SELECT nullif(current_setting('app.' || reverse('eulav'), true), '')"
+    with pooler.raw() as one, pooler.raw() as other:
+        one.query("SELECT 1")
+        assert not errors(one.ask(change))
+        for _ in range(2):
+            with pooler.raw() as third:
+                assert [client.value(read) for client in (other, third)] == [None, None]
+            assert one.value(read) == "mine"
+        one.query("DISCARD ALL")
+        one.query("SELECT 1")
+        assert one.value(read) is None
+
+
 def test_settings_that_are_rolled_back_do_not_move(two_clients):
     one, other = two_clients
     default = one.value("SHOW work_mem")

@@ -10,7 +10,7 @@ use crate::{
     effect::Env,
     frontend::Client,
     pooling::{self, LocalPools},
-    session::{Context, Fingerprint},
+    session::{Context, Fingerprint, Unlisted},
 };
 
 /// Counts and logs the reasons for which a client has just been pinned. `by`: the statement that is probably the
@@ -73,7 +73,7 @@ pub(super) fn is_pinning(context: &Context, server: &Server, names: &[String]) -
     let report = server.session.extension.last();
     let is_complete = report.is_some_and(|report| !report.unclear);
     let is_apart = context.ends_sessions() || context.marks_sessions();
-    if context.has_unlisted && !is_complete || is_apart {
+    if context.unlisted != Unlisted::None && !is_complete || is_apart {
         return true;
     }
     let is_named = |name: &[u8]| {

@@ -22,7 +22,7 @@ use crate::{
     loan::{begin, send_unsent_parameters},
     measurement::recording,
     server_connections::role_settings,
-    session::{Context, Effects as TextEffects, Probe, SettingsTable, State},
+    session::{Context, Effects as TextEffects, Probe, SettingsTable, State, Unlisted},
     signal::{Signal, Signals},
 };
 
@@ -338,7 +338,7 @@ fn adopt_literal_settings(
         return;
     };
     let is_settled = context.wanted.is_same(session.settings.held())
-        && !context.has_unlisted
+        && context.unlisted == Unlisted::None
         && !context.is_pinned()
         && session.settings_are_known_from_texts();
     let baseline = session.settings.baseline().cloned();

@@ -8,7 +8,7 @@ use crate::{
     base::pin::Pins,
     directory::Directory,
     frontend::Client,
-    session::{Effects, Fingerprint, SqlStatements},
+    session::{Effects, Fingerprint, SqlStatements, Unlisted},
     takeover::{Pairs, PinRecord, ServerRecord, StatementRecord, facts},
 };
 
@@ -51,7 +51,7 @@ fn facts_of(client: &Client, server: &Server) -> u16 {
     let known = [
         (
             facts::HAS_UNLISTED,
-            context.is_some_and(|own| own.has_unlisted),
+            context.is_some_and(|own| own.unlisted != Unlisted::None),
         ),
         (facts::FAILED, context.is_some_and(|own| own.failed)),
         (facts::MAY_HAVE_MISREAD, lasting.may_have_misread_bodies()),
@@ -90,7 +90,9 @@ pub(super) fn pin_client(client: &mut Client, pinned: &PinRecord, now: Time) {
         })
     });
     context.sequences_kept = pinned.sequences_kept;
-    context.has_unlisted = pinned.has(facts::HAS_UNLISTED);
+    if pinned.has(facts::HAS_UNLISTED) {
+        context.unlisted = Unlisted::Set;
+    }
     context.failed = pinned.has(facts::FAILED);
 }
 

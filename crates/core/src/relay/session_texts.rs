@@ -231,6 +231,7 @@ impl ClientMessages<'_> {
         }
         if effects.intersects(Effects::SETTING.and(Effects::OPAQUE)) {
             self.note_custom_parameters(&custom_names(text));
+            self.note_computed_name(effects, text);
         }
         self.note_values(effects);
     }
@@ -277,10 +278,8 @@ impl ClientMessages<'_> {
         for phrase in phrases(text) {
             match phrase {
                 Phrase::Prepare { name, prepared, .. } => {
-                    self.server
-                        .session
-                        .client_names
-                        .prepare(&name, &text[prepared]);
+                    let names = &mut self.server.session.client_names;
+                    names.prepare(&name, &text[prepared]);
                 }
                 Phrase::Execute(name) => {
                     executed.insert(name);

@@ -10,7 +10,7 @@ use crate::{
     backend::{AnsweredUnnamed, Change, Mark, MarkKind, Request, Unnamed},
     base::fault::INSUFFICIENT_PRIVILEGE,
     effect::Effect,
-    session::{NO_SUCH_NAME, RESERVED, Statement},
+    session::{NO_SUCH_NAME, RESERVED, Statement, Unlisted},
 };
 
 impl Relay<'_> {
@@ -175,7 +175,9 @@ impl Relay<'_> {
             && let Some(context) = &mut client.context
         {
             context.sequences_gone();
-            context.has_unlisted &= body == b"DISCARD SEQUENCES\0";
+            if body == b"DISCARD ALL\0" {
+                context.unlisted = Unlisted::None;
+            }
         }
         if !matches!(body, b"DISCARD ALL\0" | b"DEALLOCATE ALL\0") {
             return;

@@ -9,8 +9,8 @@ use super::{
 };
 use crate::backend::Unnamed;
 use crate::session::{
-    Class, CustomParameters, Effects, Fingerprint, Statement,
-    sql::{CustomNames, custom_name_of_value},
+    Class, CustomParameters, Effects, Fingerprint, Statement, Unlisted,
+    sql::{ComputedName, CustomNames, custom_name_of_value, names_in_strings},
 };
 
 impl ClientMessages<'_> {
@@ -215,7 +215,34 @@ impl ClientMessages<'_> {
     pub(super) fn note_names_in_values(&mut self, tag: u8, body: &[u8]) {
         let values = values_of(tag, body).unwrap_or_default();
         let names = values.into_iter().filter_map(custom_name_of_value);
-        self.note_custom_parameters(&names.collect());
+        let names = names.collect::<BTreeSet<_>>();
+        if !names.is_empty()
+            && let Some(context) = &mut self.client.context
+            && context.unlisted == Unlisted::Awaited
+        {
+            context.unlisted = Unlisted::None;
+        }
+        self.note_custom_parameters(&names);
+    }
+
+    /// Notes a text that may set a parameter whose name it computes. If no string in the text may be the name, and no
+    /// value of the next Bind, the client keeps its server.
+    pub(super) fn note_computed_name(&mut self, effects: Effects, text: &[u8]) {
+        let computed = ComputedName::of(text);
+        let is_computed_by_code = effects.contains(Effects::COMPUTED_NAME);
+        if computed == ComputedName::None && !is_computed_by_code {
+            return;
+        }
+        let names = names_in_strings(text);
+        self.note_custom_parameters(&names);
+        let unlisted = match computed {
+            ComputedName::Expression => Unlisted::Set,
+            _ if names.is_empty() => Unlisted::Awaited,
+            _ => Unlisted::None,
+        };
+        if let Some(context) = &mut self.client.context {
+            context.unlisted = context.unlisted.max(unlisted);
+        }
     }
 
     /// Notes custom parameters that the client may set. If a server can't be asked for one, the client keeps its
@@ -237,7 +264,7 @@ impl ClientMessages<'_> {
             }
         }
         if !are_known && let Some(context) = &mut self.client.context {
-            context.has_unlisted = true;
+            context.unlisted = Unlisted::Set;
         }
     }
 }

@@ -335,12 +335,12 @@ impl Certificates {
     }
 
     /// Returns a number that differs between certificates with different content, those of different databases
-    /// included. A result that was found under certificates with the same id is still valid. The id has 44 bits and is
+    /// included. A result that was found under certificates with the same id is still valid. The id has 42 bits and is
     /// never zero.
     #[must_use]
     #[inline]
     pub fn id(&self) -> u64 {
-        self.known.digest >> 20 | 1
+        self.known.digest >> 22 | 1
     }
 
     /// Returns the effects that every text may have.

@@ -24,8 +24,8 @@ pub struct Context {
     pub failed: bool,
     /// The number of consecutive servers that were lost while they were sent the client's settings.
     pub servers_lost: u8,
-    /// Whether the client may have set custom parameters whose names can't be queried.
-    pub has_unlisted: bool,
+    /// Whether the client may have set custom parameters that no inspection finds.
+    pub unlisted: Unlisted,
     /// The reasons for which the client keeps its server.
     pub pins: Pins,
     /// The time since when the client is pinned.
@@ -36,6 +36,18 @@ pub struct Context {
     pub sequences_kept: u8,
     /// Whether the client gets a turn: see [`Turns`].
     pub turns: Turns,
+}
+
+/// Custom parameters that a client may have set, and that no inspection finds.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Unlisted {
+    /// None.
+    #[default]
+    None,
+    /// A parameter whose name may be in the values of a Bind that is still to come.
+    Awaited,
+    /// A parameter whose name is not known, or can't be queried.
+    Set,
 }
 
 /// Decides whether a client gets a turn. During its turn, the client keeps its server although other clients wait, if

@@ -42,7 +42,7 @@ pub use baseline::{BASELINE, Baseline, SHOWN};
 pub use certificates::{Certificates, Facts};
 pub use changes::SessionChanges;
 pub use clean::{Clean, Cleaned, MAY_KEEP_STATE, ToDeallocate};
-pub use context::{Context, Turns};
+pub use context::{Context, Turns, Unlisted};
 pub use custom_parameters::CustomParameters;
 pub use ddl::{Change, catalog_change};
 pub use fingerprint::Fingerprint;

@@ -8,7 +8,7 @@
 use crate::session::{
     sql::{
         Effects, NAME_MAX, affects_compilation, is_parameter_name,
-        pieces::{Piece, pieces, writes_to_catalogs},
+        pieces::{Piece, last_argument_is_true, pieces, writes_to_catalogs},
         shapes_plans,
     },
     word_list::{begins, is_any, words},
@@ -197,6 +197,10 @@ impl<'p> Reader<'p> {
         }
         let found = listener.name(word);
         if !found.is_empty() && !self.sets_within_transaction(at, word) {
+            let found = match self.computes_name(at, word) {
+                true => found | Effects::COMPUTED_NAME,
+                false => found,
+            };
             self.add(super::opaque_unless_plain(found), || {
                 format!("it calls {}", String::from_utf8_lossy(word))
             });
@@ -235,6 +239,16 @@ impl<'p> Reader<'p> {
         is_custom_name(name).then_some(name)
     }
 
+    /// Returns whether this is a call of `set_config` for longer than the transaction, with a name that is not a plain
+    /// string.
+    fn computes_name(&self, at: usize, word: &[u8]) -> bool {
+        let arguments = self.pieces.get(at + 2..).unwrap_or_default();
+        word.eq_ignore_ascii_case(b"set_config")
+            && !matches!(arguments, [Piece::Text(_), Piece::Symbol(b','), ..])
+            && self.parameter_of_call(at, word).is_none()
+            && !last_argument_is_true(arguments, VALUE_PIECES_MAX)
+    }
+
     /// Returns whether the call is `set_config('name', .., true)` with a harmless parameter.
     fn sets_within_transaction(&self, at: usize, word: &[u8]) -> bool {
         let Some(Piece::Text(name)) = self.at(at + 2) else {
@@ -247,19 +261,7 @@ impl<'p> Reader<'p> {
         {
             return false;
         }
-        let mut depth = 0_usize;
-        for next in at + 4..self.pieces.len().min(at + VALUE_PIECES_MAX) {
-            match self.pieces[next] {
-                Piece::Symbol(b'(' | b'[') => depth += 1,
-                Piece::Symbol(b')' | b']') if depth == 0 => return false,
-                Piece::Symbol(b')' | b']') => depth -= 1,
-                Piece::Symbol(b',') if depth == 0 => {
-                    return self.is_word(next + 1, "true") && self.is_symbol(next + 2, b')');
-                }
-                _ => {}
-            }
-        }
-        false
+        last_argument_is_true(&self.pieces[at + 4..], VALUE_PIECES_MAX)
     }
 
     fn sql_statements(&mut self) {

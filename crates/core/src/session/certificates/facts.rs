@@ -407,6 +407,9 @@ impl Facts {
         for name in tree::custom_names(tree.as_bytes()) {
             self.watch(&name);
         }
+        if tree::computes_name(tree.as_bytes()) {
+            self.graph.add(user, Effects::COMPUTED_NAME);
+        }
     }
 
     /// Adds a node for an object that no text needs to name. Each such object has its own node, so that the reason can

@@ -84,6 +84,19 @@ pub(super) fn custom_names(tree: &[u8]) -> Vec<Vec<u8>> {
         .collect()
 }
 
+/// Returns whether a tree calls `set_config` with a name that is not a constant.
+pub(super) fn computes_name(tree: &[u8]) -> bool {
+    let calls =
+        fields(tree).filter(|(name, number, _)| name.ends_with(b"funcid") && *number == b"2078");
+    calls.into_iter().any(|(.., rest)| {
+        const ARGUMENTS: &[u8] = b":args ({";
+        let arguments = rest
+            .windows(ARGUMENTS.len())
+            .position(|part| part == ARGUMENTS);
+        !arguments.is_some_and(|at| rest[at + ARGUMENTS.len()..].starts_with(b"CONST"))
+    })
+}
+
 /// Returns the text of a constant such as `12 [ 48 0 0 0 97 46 98 ]`, if the text may be a parameter's name.
 fn constant(value: &[u8]) -> Option<Vec<u8>> {
     /// The number of length bytes before a text.
@@ -120,6 +133,10 @@ mod tests {
             ]
         );
         assert_eq!(custom_names(tree), [b"a.b".to_vec()]);
+        assert!(!computes_name(tree));
+        let computed =
+            b"{FUNCEXPR :funcid 2078 :funcresulttype 25 :args ({PARAM :paramkind 0 :paramid 1})}";
+        assert!(computes_name(computed));
         assert!(
             references(b"{NEXTVALUEEXPR :seqid 5 }").any(|found| found == Reference::NextValue)
         );

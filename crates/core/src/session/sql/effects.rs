@@ -74,10 +74,13 @@ impl Effects {
     /// Effects that are only known of the database's code, and that no text gets.
     pub(in crate::session) const OF_CODE: Self = Self::READS_SESSION.and(Self::CHANGES_DATA);
 
-    const NAMES: [&str; 21] = words(
+    /// A parameter is set whose name the code computes, so that no list of names contains it.
+    pub const COMPUTED_NAME: Self = Self(1 << 21);
+
+    const NAMES: [&str; 22] = words(
         "SETTING LISTEN PREPARE EXECUTE DISCARD TEMP CURSOR LOCK SEED LIBRARY SEQUENCE \
          READS_SEQUENCE OPAQUE STATEMENTS_VIEW TERMINATES CANCELS SAVEPOINT READS_SESSION ROLE \
-         CHANNELS_VIEW CHANGES_DATA",
+         CHANNELS_VIEW CHANGES_DATA COMPUTED_NAME",
     );
 
     /// Returns whether these effects include all of `other`.

@@ -9,6 +9,7 @@ pub(super) mod blocks;
 mod byte_classes;
 mod channel_command;
 mod class;
+mod computed_names;
 mod data_changers;
 mod denied;
 mod dialect;
@@ -27,6 +28,7 @@ pub(super) mod words;
 pub(super) use byte_classes::is_of_word;
 pub use channel_command::ChannelCommand;
 pub use class::Class;
+pub use computed_names::ComputedName;
 pub(super) use data_changers::changes_data;
 pub(super) use denied::is_harmless;
 pub use dialect::Dialect;
@@ -42,8 +44,8 @@ pub(super) use parameters::{TOUCHED_MAX, is_parameter_name};
 pub use parameters::{
     Touched, affects_compilation, outlasts_reset, shapes_plans, touched_parameters,
 };
-pub(crate) use phrase::custom_name_of_value;
 pub use phrase::{CustomNames, Phrase, Phrases, custom_names, is_broken, phrases};
+pub(crate) use phrase::{custom_name_of_value, names_in_strings};
 #[cfg(test)]
 pub(super) use session_readers::SESSION_READERS;
 pub(super) use session_readers::reads_session;

@@ -10,8 +10,8 @@ mod parse;
 
 use std::{borrow::Cow, collections::VecDeque, ops::Range};
 
-pub(crate) use custom::custom_name_of_value;
 pub use custom::{CustomNames, custom_names};
+pub(crate) use custom::{custom_name_of_value, names_in_strings};
 pub(super) use name::{identifier, undouble_quotes};
 pub(super) use parse::setting;
 

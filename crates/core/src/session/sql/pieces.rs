@@ -45,6 +45,26 @@ pub(in crate::session) fn writes_to_catalogs(pieces: &[Piece<'_>]) -> bool {
     names.clone().any(|name| is_any(name, &WRITING)) && names.any(is_catalog)
 }
 
+/// Returns whether the last argument of a call is the word `true`. `arguments` begin behind the parenthesis, or behind one
+/// of the first arguments; the end of the call is searched among the first `max` pieces.
+pub(in crate::session) fn last_argument_is_true(arguments: &[Piece<'_>], max: usize) -> bool {
+    let mut depth = 0_usize;
+    let mut is_true = false;
+    let arguments = &arguments[..arguments.len().min(max)];
+    for (at, piece) in arguments.iter().enumerate() {
+        match piece {
+            Piece::Symbol(b'(' | b'[') => depth += 1,
+            Piece::Symbol(b')' | b']') if depth == 0 => return is_true,
+            Piece::Symbol(b')' | b']') => depth -= 1,
+            Piece::Symbol(b',') if depth == 0 => {
+                is_true = matches!(&arguments[at + 1..], [word, Piece::Symbol(b')'), ..] if word.is("true"));
+            }
+            _ => {}
+        }
+    }
+    false
+}
+
 /// Cuts a text into pieces, under `standard_conforming_strings = on`. Ends after [`Piece::Broken`].
 pub(in crate::session) fn pieces(text: &[u8]) -> impl Iterator<Item = Piece<'_>> {
     let mut lexer = Lexer::new(text);

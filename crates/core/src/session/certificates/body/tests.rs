@@ -43,6 +43,29 @@ fn opaque(language: Language, sources: &[&str]) {
 }
 
 #[test]
+fn computed_names_of_parameters() {
+    for source in [
+        "BEGIN PERFORM set_config(n, v, false); END",
+        "BEGIN PERFORM set_config('a.' || n, v, x); END",
+        "BEGIN PERFORM \"set_config\"(n, v, is_local => true); END",
+    ] {
+        let found = found(Language::PlPgSql, source);
+        assert!(
+            found.contains(Effects::COMPUTED_NAME.and(Effects::OPAQUE)),
+            "{source}"
+        );
+    }
+    for source in [
+        "BEGIN PERFORM set_config('a.b', v, false); END",
+        "BEGIN PERFORM set_config($$a.b$$, v, false); END",
+        "BEGIN PERFORM set_config(n, v, true); END",
+    ] {
+        let found = found(Language::PlPgSql, source);
+        assert!(!found.contains(Effects::COMPUTED_NAME), "{source}");
+    }
+}
+
+#[test]
 fn clean_sql() {
     clean(
         Language::Sql,

@@ -129,7 +129,14 @@ fn functions_by_the_rest_of_them() {
         // A body that is too long, a default, a stored body, a SET clause, a support function.
         ("asked|plpgsql|f|||||0", ANY),
         ("asked|plpgsql|f||CLEAN|{F :funcid 20002 }||0", ANY),
-        ("asked|sql|f|||{F :funcid 2078 }||0", "SETTING|OPAQUE"),
+        (
+            "asked|sql|f|||{F :funcid 2078 :args ({CONST })}||0",
+            "SETTING|OPAQUE",
+        ),
+        (
+            "asked|sql|f|||{F :funcid 2078 :args ({VAR })}||0",
+            "SETTING|OPAQUE|COMPUTED_NAME",
+        ),
         ("asked|sql|f|||{F :funcid 65 }||0", NONE),
         ("asked|plpgsql|f||CLEAN||search_path|0", NONE),
         ("asked|plpgsql|f||CLEAN||work_mem,seed|0", ANY),

@@ -47,6 +47,14 @@ pub fn custom_names(text: &[u8]) -> BTreeSet<Vec<u8>> {
     names.found
 }
 
+/// Returns the names in strings of the text, whatever stands before the strings.
+#[must_use]
+pub(crate) fn names_in_strings(text: &[u8]) -> BTreeSet<Vec<u8>> {
+    let mut names = CustomNames::default();
+    names.read_strings(text);
+    names.found
+}
+
 /// Returns the value of a parameter in a message, in lower case, if it looks like the name of a custom
 /// parameter (`app.tenant`).
 pub(crate) fn custom_name_of_value(value: &[u8]) -> Option<Vec<u8>> {
