@@ -183,20 +183,21 @@ impl SessionChanges {
 
     /// Returns whether parameters that change the meaning of literals may have been set since the last inspection.
     #[must_use]
+    #[inline]
     pub fn affects_literal_syntax(&self) -> bool {
-        let mut names = self.names.iter();
+        let any = |affects: fn(&[u8]) -> bool| self.names.iter().any(|name| affects(name));
         self.uninspected == Class::Opaque
             || self.uninspected == Class::Settings
-                && (self.has_unknown_names || names.any(|name| affects_literals(name)))
+                && (self.has_unknown_names || any(affects_literals))
     }
 
     /// Returns whether texts have set parameters that decide which object a name means, since the last inspection. Code
     /// that pgweir has not read counts as setting none.
     #[must_use]
+    #[inline]
     pub fn affects_names(&self) -> bool {
-        let mut names = self.names.iter();
-        self.uninspected == Class::Settings
-            && (self.has_unknown_names || names.any(|name| decides_names(name)))
+        let any = |decides: fn(&[u8]) -> bool| self.names.iter().any(|name| decides(name));
+        self.uninspected == Class::Settings && (self.has_unknown_names || any(decides_names))
     }
 
     /// Returns whether the server may have made plans under parameters that other clients do not have.
