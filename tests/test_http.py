@@ -45,7 +45,8 @@ EXPORTER = {
         cached_dns_zones in_flight_dns_queries config_max_client_connections config_max_user_connections up""",
 }
 POOL_COUNTERS = """received_bytes_total sent_bytes_total prepared_statement_hits_total session_looks_total
-    sequence_texts_total setting_texts_total opaque_texts_total failed_session_looks_total session_cleans_total unclean_closes_total server_moves_total server_evictions_total client_logins_total""".split()
+    sequence_texts_total setting_texts_total opaque_texts_total failed_session_looks_total long_session_looks_total
+    unread_prepares_total session_cleans_total unclean_closes_total server_moves_total server_evictions_total client_logins_total""".split()
 HISTOGRAMS = ["wait_seconds", "query_seconds", "transaction_seconds", "client_login_seconds"]
 
 
@@ -104,6 +105,24 @@ def test_values_are_those_of_the_console(start):
     assert labels["host"] == pooler.pg.host and labels["port"] == str(pooler.pg.port) and labels["force_user"] == ""
     of_client = {"database": "app", "user": "trusty", "application_name": "reports"}
     assert metrics.value("pgbouncer_client_connections", **of_client, state="active") == 1
+
+
+@pytest.mark.pgweir_only("it carries no session state in transaction mode")
+def test_sessions_beyond_fixed_limits(start):
+    pooler = start(settle_after=0.01)
+
+    def count(name):
+        return scrape(pooler.http).value(f"pgweir_pool_{name}_total", database="app", user="trusty")
+
+    with pooler.raw() as client:
+        assert (count("unread_prepares"), count("long_session_looks")) == (0, 0)
+        client.query("BEGIN")
+        for number in range(5):
+            client.query(f"PREPARE p{number} AS SELECT '{'x' * 60_000}'")
+        client.query("COMMIT; DEALLOCATE ALL")
+        assert count("unread_prepares") == 1
+        client.query("SELECT set_config('app.long', repeat('x', 9000000), false)")
+        machine.wait_until(lambda: count("long_session_looks") == 1)
 
 
 def test_the_series_that_only_pgweir_has(start):

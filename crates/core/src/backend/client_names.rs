@@ -65,18 +65,19 @@ impl ClientNames {
         self.naming == Naming::Pooled
     }
 
-    /// Notes that SQL prepares this text under this name, if the name is free.
-    pub fn prepare(&mut self, name: &[u8], text: &[u8]) {
+    /// Notes that SQL prepares this text under this name, if the name is free. Returns whether the text is kept.
+    pub fn prepare(&mut self, name: &[u8], text: &[u8]) -> bool {
         if self.prepared(name).any(|known| known == text) {
-            return;
+            return true;
         }
         let bytes = self.prepared_bytes + name.len() + text.len();
         if self.prepared.len() >= Self::TEXTS_MAX || bytes > Self::BYTES_MAX {
             self.has_hidden = true;
-            return;
+            return false;
         }
         self.prepared_bytes = bytes;
         self.prepared.push((name.into(), text.into()));
+        true
     }
 
     /// Returns the known texts that SQL may have prepared under a name.

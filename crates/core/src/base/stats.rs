@@ -92,6 +92,10 @@ counters! {
     look_count,
     /// Inspections that have failed, and are repeated.
     failed_look_count,
+    /// Inspections whose answer was too long to be read.
+    long_look_count,
+    /// Times at which SQL's PREPARE or EXECUTE named more text than pgweir reads.
+    unread_prepare_count,
     /// Cleans of the session state of server connections.
     clean_count,
     /// Server connections that were closed since no clean was certain to remove all of their session state.

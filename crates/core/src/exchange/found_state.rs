@@ -50,6 +50,11 @@ impl Exchange<'_> {
         pins.insert_if(Pin::Parameter, pins_by_parameter);
         server.session.changes.note_inspected();
         let pool = server.pool();
+        if inspection == Inspection::TooLong
+            && let Some(pool) = self.pools.get_mut(pool)
+        {
+            pool.stats.now.long_look_count += 1;
+        }
         if inspection == Inspection::Failed {
             server.session.inspections.note_failed(self.env.now);
             server.session.changes.demand_inspection();

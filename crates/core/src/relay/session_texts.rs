@@ -279,7 +279,8 @@ impl ClientMessages<'_> {
             match phrase {
                 Phrase::Prepare { name, prepared, .. } => {
                     let names = &mut self.server.session.client_names;
-                    names.prepare(&name, &text[prepared]);
+                    let is_kept = names.prepare(&name, &text[prepared]);
+                    self.stats.unread_prepare_count += u64::from(!is_kept);
                 }
                 Phrase::Execute(name) => {
                     executed.insert(name);
@@ -291,6 +292,7 @@ impl ClientMessages<'_> {
         for name in executed {
             bytes += self.note_executed(&name);
             if bytes > EXECUTED_BYTES_MAX {
+                self.stats.unread_prepare_count += 1;
                 self.server.session.note(Effects::OPAQUE, b"");
                 return self.note_ddl(Effects::OPAQUE, b"");
             }

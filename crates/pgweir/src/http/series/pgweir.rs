@@ -20,7 +20,7 @@ use crate::http::exposition::{Exposition, Kind};
 /// A counter of a pool: its name, its help, and the function that reads it.
 type PoolCounter = (&'static str, &'static str, fn(&Stats) -> u64);
 
-const POOL_COUNTERS: [PoolCounter; 16] = [
+const POOL_COUNTERS: [PoolCounter; 18] = [
     ("received_bytes", "Bytes from clients.", |stats| {
         stats.received
     }),
@@ -54,6 +54,16 @@ const POOL_COUNTERS: [PoolCounter; 16] = [
         "session_looks",
         "Inspections of a server's session, to set it on another server.",
         |stats| stats.look_count,
+    ),
+    (
+        "long_session_looks",
+        "Inspections whose answer was too long to be read: the client keeps its server.",
+        |stats| stats.long_look_count,
+    ),
+    (
+        "unread_prepares",
+        "Times at which SQL's PREPARE or EXECUTE named more text than pgweir reads.",
+        |stats| stats.unread_prepare_count,
     ),
     ("session_cleans", "Cleans of a server's session.", |stats| {
         stats.clean_count
