@@ -70,10 +70,10 @@ pub(crate) fn pin_at_login(client: &mut Client, is_configured: bool, now: Time) 
 /// Returns whether a session has set a parameter that pins its client: one of `pin_parameters`, one whose value can't
 /// be queried, or one with which servers have ended.
 pub(super) fn is_pinning(context: &Context, server: &Server, names: &[String]) -> bool {
-    let report = server.session.extension.last();
-    let is_complete = report.is_some_and(|report| !report.unclear);
+    // The extension reports all parameters, or that it can't, which is a reason of its own.
+    let is_reported = server.session.extension.last().is_some();
     let is_apart = context.ends_sessions() || context.marks_sessions();
-    if context.unlisted != Unlisted::None && !is_complete || is_apart {
+    if context.unlisted != Unlisted::None && !is_reported || is_apart {
         return true;
     }
     let is_named = |name: &[u8]| {
