@@ -187,6 +187,8 @@ impl<P: Pooler> Driver<P> {
             self.send_once_read(once_read, events.len());
         }
         if self.io.turn.logins.are_due {
+            // Queries do not wait for logins.
+            self.io.empty_outbox();
             self.serve_logins();
         }
         if let Some(busy) = self.busy_meter.measure(self.io.now) {
