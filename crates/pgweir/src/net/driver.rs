@@ -173,6 +173,8 @@ impl<P: Pooler> Driver<P> {
         self.io.turn.number = self.io.turn.number.wrapping_add(1);
         self.io.new_accept_turn();
         self.io.turn.handshake_steps = HANDSHAKE_STEPS_PER_TURN;
+        // The results of the sends that were made with the wait.
+        self.settle();
         for event in events.iter() {
             self.dispatch(Key::of(event), event.flags);
             self.settle();
@@ -189,6 +191,7 @@ impl<P: Pooler> Driver<P> {
         if self.io.turn.logins.are_due {
             // Queries do not wait for logins.
             self.io.empty_outbox();
+            self.settle();
             self.serve_logins();
         }
         if let Some(busy) = self.busy_meter.measure(self.io.now) {

@@ -106,6 +106,20 @@ fn what_a_full_socket_does_not_take_follows_later() {
         length += piece.len();
         assert!(length < 20_000_000, "never full");
         assert_eq!(read_exactly(&mut second, 1), b"x");
+        let driver = &mut world.drivers[0];
+        let has_rest = driver
+            .io
+            .table
+            .get(FIRST)
+            .expect("open")
+            .output
+            .unsent
+            .is_some();
+        assert_eq!(
+            has_rest,
+            driver.pooler.seen.contains(&Seen::Blocked),
+            "reported in its turn"
+        );
     }
     send_to_both(&mut world, b"later", b"y");
     let reader = std::thread::spawn(move || read_exactly(&mut first, length + 5));
