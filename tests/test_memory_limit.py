@@ -88,7 +88,7 @@ def test_a_flood_of_statements_is_refused(limited):
         assert (refused.sqlstate, refused.words) == FULL
         metrics = scrape(pooler.http)
         assert metrics.value("pgweir_memory_limit_bytes") == LIMIT * MB and metrics.value("pgweir_memory_is_full") == 1
-        # Those of the flood, and the one with a new name.
+        # The flood's last statements were refused, and then the statement with a new name.
         assert metrics.value("pgweir_memory_refusals_total", step="statement") == len(errors) + 1
         assert metrics.value("pgweir_memory_refusals_total", step="login") == 1
         kinds = memory(pooler)

@@ -82,10 +82,8 @@ impl ClientNames {
 
     /// Returns the known texts that SQL may have prepared under a name.
     pub fn prepared(&self, name: &[u8]) -> impl Iterator<Item = &[u8]> {
-        let of_name = self
-            .prepared
-            .iter()
-            .filter(move |(of, _)| **of == *statement_key(name));
+        let key = statement_key(name);
+        let of_name = self.prepared.iter().filter(move |(of, _)| **of == *key);
         of_name.map(|(_, text)| &**text)
     }
 

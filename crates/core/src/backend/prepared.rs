@@ -90,7 +90,7 @@ impl Held {
     }
 }
 
-/// What is known of the settings under which a server analyses a statement now.
+/// The settings under which PostgreSQL would analyse a statement of this server now, as far as pgweir knows them.
 #[derive(Debug, Clone, Copy)]
 pub struct SettingsNow<'s> {
     /// The settings that the session had at its last inspection.

@@ -96,20 +96,12 @@ pub(super) fn messages(names: &TrackedNames, tracked: &Tracked, of: &ServerParam
 mod tests {
     use super::*;
 
-    fn tracked(names: &TrackedNames, pairs: &[(&str, &str)]) -> Tracked {
-        let mut tracked = names.unset();
-        for (name, value) in pairs {
-            tracked.set(names.position(name.as_bytes()).unwrap(), value.as_bytes());
-        }
-        tracked
-    }
-
     fn parameters(names: &TrackedNames, zone: &str) -> Arc<ServerParameters> {
         let mut messages = Vec::new();
         MessageWriter::new(&mut messages).parameter_status(b"server_version", b"18.1");
         Arc::new(ServerParameters {
             messages,
-            tracked: tracked(names, &[("TimeZone", zone), ("application_name", "")]),
+            tracked: names.tracked(&[("TimeZone", zone), ("application_name", "")]),
             report: None,
         })
     }
@@ -130,7 +122,7 @@ mod tests {
         let mut greetings = Greetings::default();
         for _ in 0..2 {
             for (name, zone, of) in [("a", "UTC", &utc), ("b", "UTC", &utc), ("a", "CET", &cet)] {
-                let asked = tracked(&names, &[("application_name", name)]);
+                let asked = names.tracked(&[("application_name", name)]);
                 let first = greetings.find(&names, &asked, of).tracked().clone();
                 let greeting = greetings.find(&names, &asked, of);
                 assert_eq!(greeting.messages(), expect(zone, name));
@@ -148,7 +140,7 @@ mod tests {
         let mut greetings = Greetings::default();
         for number in 0..3 * KEPT_MAX {
             let name = number.to_string();
-            let asked = tracked(&names, &[("application_name", &name)]);
+            let asked = names.tracked(&[("application_name", &name)]);
             let greeting = greetings.find(&names, &asked, &of);
             assert_eq!(greeting.messages(), expect("UTC", &name));
         }

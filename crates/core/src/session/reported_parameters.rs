@@ -219,21 +219,25 @@ impl Tracked {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn tracked(names: &TrackedNames, pairs: &[(&str, &str)]) -> Tracked {
-        let mut tracked = names.unset();
+impl TrackedNames {
+    /// Returns values for a test.
+    pub(crate) fn tracked(&self, pairs: &[(&str, &str)]) -> Tracked {
+        let mut tracked = self.unset();
         for (name, value) in pairs {
-            tracked.set(names.position(name.as_bytes()).unwrap(), value.as_bytes());
+            tracked.set(self.position(name.as_bytes()).unwrap(), value.as_bytes());
         }
         tracked
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
 
     fn check(client: &[(&str, &str)], server: &[(&str, &str)], expect: Option<&str>) {
         let names = TrackedNames::new(&["IntervalStyle".into()]);
         let mut out = Vec::new();
-        let planned = names.plan(&tracked(&names, client), &tracked(&names, server), &mut out);
+        let planned = names.plan(&names.tracked(client), &names.tracked(server), &mut out);
         assert_eq!(planned, expect.is_some());
         if let Some(text) = expect {
             assert_eq!(String::from_utf8_lossy(&out[5..out.len() - 1]), text);
@@ -255,13 +259,13 @@ mod tests {
     #[test]
     fn filling_shares_the_defaults_where_it_can() {
         let names = TrackedNames::new(&[]);
-        let defaults = tracked(&names, &[("TimeZone", "UTC")]);
+        let defaults = names.tracked(&[("TimeZone", "UTC")]);
         let mut client = names.unset();
         client.fill(&defaults);
         assert!(client.is_same(&defaults));
-        let mut client = tracked(&names, &[("DateStyle", "ISO")]);
+        let mut client = names.tracked(&[("DateStyle", "ISO")]);
         client.fill(&defaults);
-        let expect = tracked(&names, &[("DateStyle", "ISO"), ("TimeZone", "UTC")]);
+        let expect = names.tracked(&[("DateStyle", "ISO"), ("TimeZone", "UTC")]);
         assert!(!client.is_same(&expect));
         client.adopt(&expect);
         assert!(client.is_same(&expect));
