@@ -8,7 +8,10 @@
 //! This module owns no state. Each worker may have an equal part of each limit. At each check of the deadlines, the
 //! worker compares its own logins with its part. Output: effects that refuse the logins above it.
 
-use std::{collections::HashMap, net::IpAddr};
+use std::{
+    collections::{BinaryHeap, HashMap},
+    net::IpAddr,
+};
 
 use crate::{
     Address, Time, Token,
@@ -27,7 +30,7 @@ const SHORT_GRACE: u64 = 100_000;
 #[derive(Debug, Default)]
 struct Origin {
     logins: usize,
-    /// The logins that may be closed, each with the time since which pgweir has waited for the client.
+    /// The logins for whose client pgweir waits, each with the time since which it has waited.
     silent: Vec<(Time, Token)>,
 }
 
@@ -64,46 +67,43 @@ pub(crate) fn refuse(env: &Env<'_>, connections: &Connections) -> Vec<Effect> {
         let origin = origins.entry(address_of(client)).or_default();
         origin.logins += 1;
         let since = silent_since(client);
-        origin.silent.extend(
-            since
-                .filter(|&since| env.now.since(since) >= grace)
-                .map(|since| (since, token)),
-        );
+        origin.silent.extend(since.map(|since| (since, token)));
     }
     let mut origins: Vec<Origin> = origins.into_values().collect();
-    let refused = choose(&mut origins, total, (most, most_per_address));
+    let is_due = |since| env.now.since(since) >= grace;
+    let chosen = choose(&mut origins, total, (most, most_per_address), is_due);
     let refuse =
         |token| Effect::Client(ClientEffect::Refuse(token, Box::new(Fault::TooManyLogins)));
-    refused.into_iter().map(refuse).collect()
+    chosen.into_iter().map(refuse).collect()
 }
 
 /// Chooses logins: first the one for which pgweir has waited longest, of the address that has most of them, and so on.
+///
+/// A chosen login that is not due yet is left out: it is closed at a later check, unless its client speaks before. It
+/// counts as closed, so that no older login of an address with fewer logins is closed in its place.
 fn choose(
-    origins: &mut Vec<Origin>,
+    origins: &mut [Origin],
     mut total: usize,
     (most, most_per_address): (usize, usize),
+    is_due: impl Fn(Time) -> bool,
 ) -> Vec<Token> {
     for origin in origins.iter_mut() {
         origin.silent.sort_unstable_by(|one, other| other.cmp(one));
     }
+    let by_logins = origins.iter().enumerate();
+    let mut by_logins: BinaryHeap<(usize, usize)> = by_logins
+        .map(|(index, origin)| (origin.logins, index))
+        .collect();
     let mut chosen = Vec::new();
-    while total > most
-        || origins
-            .iter()
-            .any(|origin| origin.logins > most_per_address)
-    {
-        let largest = origins.iter_mut().enumerate();
-        let Some((at, origin)) = largest.max_by_key(|(_, origin)| origin.logins) else {
+    while let Some((logins, index)) = by_logins.pop() {
+        if total <= most && logins <= most_per_address {
             break;
-        };
-        match origin.silent.pop() {
-            Some((_, token)) => {
-                origin.logins -= 1;
-                total -= 1;
-                chosen.push(token);
-            }
-            // All other logins from this address stay.
-            None => _ = origins.swap_remove(at),
+        }
+        // If none is silent, all other logins from this address stay.
+        if let Some((since, token)) = origins[index].silent.pop() {
+            total -= 1;
+            by_logins.push((logins - 1, index));
+            chosen.extend(is_due(since).then_some(token));
         }
     }
     chosen
@@ -144,9 +144,12 @@ mod tests {
     }
 
     fn chosen(origins: Vec<Origin>, limits: (usize, usize)) -> Vec<u32> {
-        let mut origins = origins;
+        chosen_before(origins, limits, 100)
+    }
+
+    fn chosen_before(mut origins: Vec<Origin>, limits: (usize, usize), due: u64) -> Vec<u32> {
         let total = origins.iter().map(|origin| origin.logins).sum();
-        let tokens = choose(&mut origins, total, limits).into_iter();
+        let tokens = choose(&mut origins, total, limits, |since| since < Time(due)).into_iter();
         tokens.map(|token| token.slot).collect()
     }
 
@@ -159,6 +162,14 @@ mod tests {
         let mut rest = chosen(two(), (0, 100));
         rest.sort_unstable();
         assert_eq!(rest, [0, 1, 2, 3, 4, 10, 11]);
+    }
+
+    #[test]
+    fn no_older_login_of_another_address_is_closed_for_one_that_is_not_due() {
+        let two = || vec![origin(0..5), origin(10..22)];
+        assert!(chosen_before(two(), (10, 100), 10).is_empty());
+        assert_eq!(chosen_before(two(), (10, 100), 12), [10, 11]);
+        assert_eq!(chosen_before(two(), (8, 100), 10), [0]);
     }
 
     #[test]
