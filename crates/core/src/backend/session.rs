@@ -18,7 +18,9 @@ pub use self::{
     inspections::Inspections,
     lasting::LastingState,
     notifications::ServerNotifications,
-    queries::{CatalogRows, InspectionAnswers, InternalQueries, UnexplainedParameters},
+    queries::{
+        CatalogRows, InspectionAnswers, InternalAnswer, InternalQueries, UnexplainedParameters,
+    },
     settings::SessionSettings,
     sql_statements::ServerSqlStatements,
     transaction::TransactionState,
@@ -31,7 +33,7 @@ use crate::{
         Class, Dialect, Effects, RecentTexts, SessionChanges, Settings, Tracked, TrackedNames,
         is_identity,
     },
-    signal::Signals,
+    signal::{Rights, Signals},
 };
 
 /// The session state of a server connection, as far as pgweir knows it.
@@ -252,9 +254,12 @@ impl ServerSession {
         self.queries.awaits_rows() || self.asks_for_rights()
     }
 
-    /// Takes a row of the answer to such a query.
-    pub fn take_row(&mut self, own: Option<InternalQuery>, row: &[u8]) {
-        self.queries.take_row(own, &mut self.signals, row);
+    /// Takes a row of the answer to this query.
+    pub fn take_row(&mut self, query: InternalQuery, row: &[u8]) {
+        match (query, &mut self.signals) {
+            (InternalQuery::Rights, Some(signals)) => signals.rights = Some(Rights::of_row(row)),
+            _ => self.queries.take_row(query, row),
+        }
     }
 
     /// Notes a pid that the client has named, and that may be a client of pgweir.

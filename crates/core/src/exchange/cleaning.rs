@@ -7,7 +7,7 @@ use pgweir_config::Unclean;
 use super::Exchange;
 use crate::{
     Actions, Token,
-    backend::{InternalQuery, Server},
+    backend::{InternalAnswer, InternalQuery, Server},
     effect::Env,
     session::{BASELINE, Baseline, Class, Clean, Cleaned, ToDeallocate, is_identity},
 };
@@ -47,7 +47,9 @@ impl Exchange<'_> {
         };
         let text = clean.text(&statements, certificates.disconnects());
         let is_opaque = clean.class == Class::Opaque;
-        server.session.queries.begin_clean(is_opaque);
+        if is_opaque {
+            server.session.queries.begin(InternalAnswer::Clean(None));
+        }
         out.ask(conn, server, InternalQuery::Clean, &text);
         let lacks_baseline = server.session.settings.baseline().is_none();
         let pool = server.pool();
@@ -55,7 +57,10 @@ impl Exchange<'_> {
             pool.stats.now.clean_count += 1;
         }
         if is_opaque && lacks_baseline {
-            server.session.queries.begin_baseline();
+            server
+                .session
+                .queries
+                .begin(InternalAnswer::Baseline(Vec::new()));
             out.ask(conn, server, InternalQuery::Baseline, BASELINE.as_bytes());
         }
     }
@@ -68,7 +73,11 @@ impl Exchange<'_> {
         if clean_of(server).changes_plans {
             server.statements.prepared.plans_discarded();
         }
-        let cleaned = server.session.queries.end_clean();
+        // A clean of class settings returns no row.
+        let cleaned = match server.session.queries.end(InternalQuery::Clean) {
+            Some(InternalAnswer::Clean(row)) => Some(row),
+            _ => None,
+        };
         let expected = server.statements.prepared.len();
         let fits = |cleaned: Cleaned| cleaned.from_sql == 0 && cleaned.from_protocol == expected;
         match cleaned {
@@ -95,7 +104,10 @@ impl Exchange<'_> {
 
 /// Stores the parameter values of a clean session.
 pub(super) fn adopt_baseline(env: &Env<'_>, server: &mut Server) {
-    let rows = server.session.queries.end_baseline();
+    let Some(InternalAnswer::Baseline(rows)) = server.session.queries.end(InternalQuery::Baseline)
+    else {
+        return;
+    };
     let baseline = Baseline::from_rows(&rows, env.directory.settings());
     if let Some(reported) = baseline {
         let mut facts = server.shared.facts.lock();

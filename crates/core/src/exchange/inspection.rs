@@ -14,7 +14,9 @@ use super::{
 };
 use crate::{
     Actions, Token,
-    backend::{InspectionAnswers, InternalQuery, Request, Server, UnexplainedParameters},
+    backend::{
+        InspectionAnswers, InternalAnswer, InternalQuery, Request, Server, UnexplainedParameters,
+    },
     effect::Effects,
     session::{AllSettings, Baseline, Context, Probe, SHOWN, State, TrackedNames, is_identity},
 };
@@ -90,7 +92,9 @@ impl Exchange<'_> {
             text.push(b';');
             text.extend_from_slice(&clean.settings_text());
         }
-        (server.session.queries).begin_inspection(InspectionAnswers { cleans, ..answers });
+        let answers = InspectionAnswers { cleans, ..answers };
+        let answers = InternalAnswer::Inspection(Box::new(answers));
+        server.session.queries.begin(answers);
         server.ask(InternalQuery::Probe);
         let pool = server.pool();
         self.pools
@@ -109,7 +113,10 @@ impl Exchange<'_> {
     /// Handles the end of the answer to an inspection.
     pub(super) fn probed(&mut self, conn: Token, out: &mut Actions) -> Option<Effects> {
         let (_, client, server) = self.connections.known_pair_of(conn, out)?;
-        let answers = server.session.queries.end_inspection();
+        let answers = match server.session.queries.end(InternalQuery::Probe) {
+            Some(InternalAnswer::Inspection(answers)) => Some(answers),
+            _ => None,
+        };
         let answers = out.known(answers, "the answers to an inspection")?;
         let InspectionAnswers {
             mut probe,
@@ -182,11 +189,9 @@ impl Exchange<'_> {
 /// Reads a row of a server's answer to an internal query.
 #[cold]
 pub(crate) fn take_answer(server: &mut Server, row: &[u8]) {
-    let own = match server.replies.current() {
-        Some(Request::Internal(own)) => Some(own),
-        _ => None,
-    };
-    server.session.take_row(own, row);
+    if let Some(Request::Internal(own)) = server.replies.current() {
+        server.session.take_row(own, row);
+    }
 }
 
 /// The result of an inspection of a server's session.

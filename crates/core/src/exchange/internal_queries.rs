@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     Actions, Control, Level, Token,
-    backend::{InternalQuery, Naming, Phase, ServerSession},
+    backend::{InternalAnswer, InternalQuery, Naming, Phase, ServerSession},
     base::fault::{Fault, INSUFFICIENT_PRIVILEGE, ServerError},
     connections::Connections,
     effect::{Effect, Effects, ServerEffect},
@@ -72,13 +72,14 @@ impl Exchange<'_> {
         };
         match own {
             // The client has left.
-            InternalQuery::Probe => drop(server.session.queries.end_inspection()),
+            InternalQuery::Probe => drop(server.session.queries.end(own)),
             InternalQuery::Rights => server.session.set_signals(None),
             InternalQuery::Catalog => catalog_reading::finish(&self.env, server, out),
             InternalQuery::Backends => {
-                let counted = server.session.queries.end_backends();
                 // The number 0 means that a server of another worker has counted.
-                if let Some(counted) = counted.filter(|counted| counted.number > 0) {
+                if let Some(InternalAnswer::Backends(counted)) = server.session.queries.end(own)
+                    && counted.number > 0
+                {
                     out.control(Control::FleetCounted(counted));
                 }
             }
@@ -119,7 +120,6 @@ pub(crate) fn internal_query_failed(
             return Some(Effect::refuse(client, fault));
         }
         // If a statement can't be made any more, its next use fails.
-        (InternalQuery::Baseline, _, _) => drop(server.session.queries.end_baseline()),
         // Without the privilege to query the cluster's identifier, pgweir tells clusters apart by their addresses.
         (
             InternalQuery::Statements
@@ -140,22 +140,19 @@ pub(crate) fn internal_query_failed(
         (InternalQuery::StatementsWithoutRole, _, _) => {
             server.session.client_names.naming = Naming::Mixed;
         }
-        (InternalQuery::Catalog, _, _) => server.session.queries.fail_catalog(),
-        (InternalQuery::LostDdl, _, _) => drop(server.session.queries.end_process_search()),
-        (InternalQuery::Backends, _, _) => {
-            let why = String::from_utf8_lossy(report.message);
-            server.session.queries.fail_backends(&why);
-        }
-        (InternalQuery::Lookup | InternalQuery::Neutral, _, _) => {
-            if own == InternalQuery::Neutral {
-                server.retirement.replace_reason("reset failed");
-            }
-            let why = String::from_utf8_lossy(report.message).into_owned();
-            server.session.queries.fail_lookup(why);
-        }
-        (InternalQuery::Probe, _, _) => {
-            let is_too_long = report.code == VALUE_TOO_LONG;
-            server.session.queries.fail_inspection(is_too_long);
+        (
+            InternalQuery::Probe
+            | InternalQuery::Baseline
+            | InternalQuery::Catalog
+            | InternalQuery::LostDdl
+            | InternalQuery::Backends
+            | InternalQuery::Lookup,
+            _,
+            _,
+        ) => server.session.queries.fail(own, report),
+        (InternalQuery::Neutral, _, _) => {
+            server.retirement.replace_reason("reset failed");
+            server.session.queries.fail(own, report);
         }
         // The server still has another client's sequence values, and this client could read them next.
         (InternalQuery::Sequences, _, _) => {
@@ -236,8 +233,6 @@ fn is_caused_by_last_client(
     is_likely && !session.settings.held().is_empty()
 }
 
-/// `division_by_zero`: the error that an inspection query causes itself if a value is too long.
-const VALUE_TOO_LONG: &[u8] = b"22012";
 const INVALID_VALUE: &[u8] = b"22023";
 /// The parameter whose value can't be changed in a session that has used temporary tables.
 const BUFFERS: &[u8] = b"temp_buffers";

@@ -12,7 +12,7 @@ use pgweir_wire::MessageWriter;
 use super::{Claim, LoginEvent, LoginStep, Next, check_hosts};
 use crate::{
     Action, Actions, Level, ReadMode, SharedPool, Shutdown, Source, Token, WorkerId,
-    backend::{self, InternalQuery, Server, Unnamed},
+    backend::{self, InternalAnswer, InternalQuery, Server, Unnamed},
     base::fault::{Fault, LoginFault},
     directory::Directory,
     effect::{ClientEffect, Effect, PoolEffect},
@@ -297,7 +297,8 @@ impl LoginEvent<'_> {
         server.replies.internal_sync_sent(InternalQuery::Lookup);
         server.statements.unnamed = Unnamed::None;
         out.send_made(server_conn, |bytes| lookup.ask(bytes));
-        server.session.queries.begin_lookup(Box::new(lookup));
+        let answer = InternalAnswer::Lookup(Box::new(lookup));
+        server.session.queries.begin(answer);
         let pool = server.pool();
         (self.connections).begin_cleaning(server_conn, now.after(patience), now, out);
         if let Some(pool) = self.pools.get_mut(pool) {
@@ -308,7 +309,8 @@ impl LoginEvent<'_> {
     /// Hands the server's answer to the login.
     pub(crate) fn lookup_answered(&mut self, server: Token, out: &mut Actions) {
         let server = self.connections.server(server);
-        let Some(lookup) = server.and_then(|server| server.session.queries.end_lookup()) else {
+        let answer = server.and_then(|server| server.session.queries.end(InternalQuery::Lookup));
+        let Some(InternalAnswer::Lookup(lookup)) = answer else {
             return out.report_missing("the query about a user that a server has answered");
         };
         let (client, clears) = (lookup.client, lookup.clears);

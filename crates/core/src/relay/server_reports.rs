@@ -97,7 +97,7 @@ impl Relay<'_> {
         let server = self.connections.server(conn)?;
         if tag != backend::ERROR_RESPONSE {
             // A row.
-            server.session.queries.fail_inspection(true);
+            server.session.queries.skip_row();
             return None;
         }
         match server.replies.current() {

@@ -11,12 +11,12 @@ use pgweir_wire::MessageWriter;
 use super::role_settings;
 use crate::{
     Action, Actions, Evaluated, Evaluation, Level, Reading, Time, Token,
-    backend::{CatalogRows, InternalQuery, Server},
+    backend::{CatalogRows, InternalAnswer, InternalQuery, Server},
     connections::Connections,
     effect::Env,
     pooling::LocalPools,
     session::certificates::{FACTS, Facts, IDENTITY, SYSTEM, Trust},
-    shared::catalog::{Findings, LostTransaction},
+    shared::catalog::{Findings, LostTransaction, ProcessSearch},
 };
 
 /// The shortest time between two checks of a worker whether the catalog has to be read, in microseconds.
@@ -51,7 +51,11 @@ pub(crate) fn begin_if_due(
     if !lost.is_empty() {
         pool.catalog.due = env.now.after(CHECKED_EVERY);
         out.ask(conn, server, InternalQuery::LostDdl, &search_for(&lost));
-        server.session.queries.begin_process_search(lost);
+        let search = Box::new(ProcessSearch::of(lost));
+        server
+            .session
+            .queries
+            .begin(InternalAnswer::Processes(search));
         server.begins_reading(env.now);
         connections.begin_cleaning(conn, env.now.after(PATIENCE), env.now, out);
         return true;
@@ -126,7 +130,9 @@ pub(crate) fn note_lost_ddl(
     pools: &mut LocalPools,
     out: &mut Actions,
 ) {
-    let Some(search) = server.session.queries.end_process_search() else {
+    let Some(InternalAnswer::Processes(search)) =
+        server.session.queries.end(InternalQuery::LostDdl)
+    else {
         return;
     };
     let endpoint = server.link.endpoint();
@@ -162,11 +168,12 @@ fn send_queries(
         true => IDENTITY,
         false => FACTS,
     };
-    server.session.queries.begin_catalog(CatalogRows {
+    let rows = Box::new(CatalogRows {
         reading,
         facts: Facts::new(trust),
         failed: false,
     });
+    server.session.queries.begin(InternalAnswer::Catalog(rows));
     server.ask(InternalQuery::System);
     server.ask(InternalQuery::Catalog);
     out.send_made(conn, |bytes| {
@@ -178,7 +185,8 @@ fn send_queries(
 
 /// Handles the end of a server's answer to a catalog query. Many facts are evaluated off the event loop.
 pub(crate) fn finish(env: &Env<'_>, server: &mut Server, out: &mut Actions) {
-    let Some(found) = server.session.queries.end_catalog() else {
+    let Some(InternalAnswer::Catalog(found)) = server.session.queries.end(InternalQuery::Catalog)
+    else {
         return;
     };
     let address = server.link.endpoint().to_string();

@@ -8,7 +8,7 @@ use std::sync::{Arc, atomic::Ordering};
 
 use crate::{
     Actions, Control, Time, Token, WorkerId,
-    backend::{InternalQuery, Phase},
+    backend::{InternalAnswer, InternalQuery, Phase},
     connections::{Conn, Connections},
     effect::{ConsoleEffect, Effect, Env, PoolEffect},
     mail::{FleetMail, Mail},
@@ -168,11 +168,15 @@ fn ask(
         false => &count.query,
     };
     let user = server.shared.key.user.to_string();
-    server.session.queries.begin_backends(FleetCounted {
+    let counted = Box::new(FleetCounted {
         number: if query.is_empty() { 0 } else { count.number },
         user,
         ..FleetCounted::default()
     });
+    server
+        .session
+        .queries
+        .begin(InternalAnswer::Backends(counted));
     server.begins_reading(env.now);
     out.ask(conn, server, InternalQuery::Backends, query.as_bytes());
 }

@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use crate::{
     Action, Actions, Level, SharedPool, Token,
-    backend::{Duty, Server},
+    backend::{Duty, InternalAnswer, InternalQuery, Server},
     base::stats::Logins,
     connections::{Conn, Connections},
     effect::{Effect, Effects, Env, ListenerEffect, LostListener},
@@ -155,7 +155,9 @@ impl ServerConnections<'_> {
         }
         self.leave_race(&mut server);
         let _ = server.uncount_pinned();
-        if let Some(lookup) = server.session.queries.end_lookup() {
+        if let Some(InternalAnswer::Lookup(lookup)) =
+            server.session.queries.end(InternalQuery::Lookup)
+        {
             note_lost_lookup(env.worker, &lookup, out);
         }
         if let Some(key) = server.link.key() {

@@ -2,7 +2,7 @@
 
 use crate::{
     admin::Admin,
-    backend::{Duty, Phase, Server},
+    backend::{Duty, InternalQuery, Phase, Server},
     connections::Conn,
     console::{Cell, Collection, Column, Kind, Table, Task},
     frontend::{Client, ClientDuty, Stage},
@@ -73,8 +73,10 @@ fn task_of(server: &Server) -> Option<(Task, bool)> {
         Duty::Lent { phase, .. } => {
             matches!(phase, Phase::Checking { .. }).then_some((Task::Check, true))
         }
-        Duty::Cleaning { .. } if server.session.queries.looks_up() => Some((Task::AuthQuery, true)),
-        Duty::Cleaning { .. } if server.session.queries.reads_catalog() => {
+        Duty::Cleaning { .. } if server.session.queries.is_under_way(InternalQuery::Lookup) => {
+            Some((Task::AuthQuery, true))
+        }
+        Duty::Cleaning { .. } if server.session.queries.is_under_way(InternalQuery::Catalog) => {
             Some((Task::Catalog, true))
         }
         _ => None,

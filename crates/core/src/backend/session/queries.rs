@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pgweir_wire::Body;
+use pgweir_wire::{Body, Report};
 
 use super::super::{InternalQuery, Lookup};
 use crate::{
@@ -10,141 +10,114 @@ use crate::{
     base::conditions::first_of,
     session::{Baseline, Cleaned, Facts, Probe, State},
     shared::{catalog::ProcessSearch, fleet::FleetCounted},
-    signal::{Rights, Signals},
 };
 
 /// pgweir's own queries that are under way on a server.
 #[derive(Debug, Default)]
 pub struct InternalQueries {
-    /// The answers to a probe that have arrived so far.
-    inspection: Option<Box<InspectionAnswers>>,
-    /// The part of the catalog that was read on this server so far.
-    catalog: Option<Box<CatalogRows>>,
-    /// The count of the backends that runs on the server.
-    backends: Option<Box<FleetCounted>>,
-    /// The search for server processes that runs on the server.
-    process_search: Option<ProcessSearch>,
-    /// The lookup of a user that runs on the server.
-    lookup: Option<Box<Lookup>>,
-    /// The row that the clean under way has returned so far. The outer `None` means that no clean runs that returns a
-    /// row.
-    cleaned: Option<Option<Cleaned>>,
-    /// The rows of the baseline query that have arrived so far.
-    baseline_rows: Option<Vec<[Vec<u8>; 4]>>,
+    /// The answers to these queries, as far as they have arrived, in the order of the queries. Queries without rows have
+    /// none.
+    answers: Vec<InternalAnswer>,
     /// Whether pgweir holds back a ReadyForQuery of the server.
     ready_is_held: bool,
 }
 
+/// The answer to a query of pgweir's own, as far as it has arrived.
+#[derive(Debug)]
+pub enum InternalAnswer {
+    /// An inspection.
+    Inspection(Box<InspectionAnswers>),
+    /// A part of the catalog.
+    Catalog(Box<CatalogRows>),
+    /// A count of the backends.
+    Backends(Box<FleetCounted>),
+    /// A search for server processes.
+    Processes(Box<ProcessSearch>),
+    /// A lookup of a user.
+    Lookup(Box<Lookup>),
+    /// The row of a clean that returns one.
+    Clean(Option<Cleaned>),
+    /// The values of the parameters in a clean session.
+    Baseline(Vec<[Vec<u8>; 4]>),
+}
+
+impl InternalAnswer {
+    /// Returns whether rows and errors of this query belong to this answer.
+    fn is_to(&self, query: InternalQuery) -> bool {
+        match query {
+            InternalQuery::Probe => matches!(self, Self::Inspection(_)),
+            InternalQuery::System | InternalQuery::Catalog => matches!(self, Self::Catalog(_)),
+            InternalQuery::Backends => matches!(self, Self::Backends(_)),
+            InternalQuery::LostDdl => matches!(self, Self::Processes(_)),
+            InternalQuery::Neutral | InternalQuery::Lookup => matches!(self, Self::Lookup(_)),
+            InternalQuery::Clean => matches!(self, Self::Clean(_)),
+            InternalQuery::Baseline => matches!(self, Self::Baseline(_)),
+            _ => false,
+        }
+    }
+
+    fn take_row(&mut self, row: &[u8]) {
+        match self {
+            Self::Inspection(answers) => answers.take(row),
+            Self::Catalog(catalog) => catalog.take(row),
+            Self::Backends(counted) => counted.take(row),
+            Self::Processes(search) => search.found.extend(process(row)),
+            Self::Lookup(lookup) => lookup.take(row),
+            Self::Clean(cleaned) => *cleaned = Cleaned::of_row(row).or(cleaned.take()),
+            Self::Baseline(rows) => rows.extend(columns(row)),
+        }
+    }
+}
+
 impl InternalQueries {
-    /// Begins an inspection, with the answers that are known already.
-    pub fn begin_inspection(&mut self, answers: InspectionAnswers) {
-        self.inspection = Some(Box::new(answers));
+    /// The maximum number of queries with rows that are under way at the same time: a clean, and the query for the
+    /// baseline.
+    const MAX: usize = 2;
+
+    /// Begins a query, with the part of its answer that is known already.
+    pub fn begin(&mut self, answer: InternalAnswer) {
+        debug_assert!(self.answers.len() < Self::MAX, "{:?}", self.answers);
+        self.answers.push(answer);
     }
 
-    /// Notes that the inspection under way has failed. `is_too_long`: see [`InspectionAnswers::is_too_long`].
-    pub fn fail_inspection(&mut self, is_too_long: bool) {
-        if let Some(answers) = &mut self.inspection {
-            answers.failed = true;
-            answers.is_too_long = is_too_long;
-        }
-    }
-
-    /// Ends the inspection. Returns its answers; `None` if none was under way.
-    pub fn end_inspection(&mut self) -> Option<Box<InspectionAnswers>> {
-        self.inspection.take()
-    }
-
-    /// Begins a query that reads the catalog.
-    pub fn begin_catalog(&mut self, rows: CatalogRows) {
-        self.catalog = Some(Box::new(rows));
-    }
-
-    /// Returns whether a query that reads the catalog is under way.
+    /// Returns whether this query is under way. It has to be one with rows.
     #[must_use]
-    pub fn reads_catalog(&self) -> bool {
-        self.catalog.is_some()
+    pub fn is_under_way(&self, query: InternalQuery) -> bool {
+        self.answers.iter().any(|answer| answer.is_to(query))
     }
 
-    /// Notes that the query that reads the catalog has failed.
-    pub fn fail_catalog(&mut self) {
-        if let Some(catalog) = &mut self.catalog {
-            catalog.failed = true;
+    /// Ends this query. Returns its answer; `None` if it was not under way, or has failed and has no answer.
+    pub fn end(&mut self, query: InternalQuery) -> Option<InternalAnswer> {
+        let at = (self.answers.iter()).position(|answer| answer.is_to(query))?;
+        Some(self.answers.remove(at))
+    }
+
+    /// Notes that this query has failed.
+    pub fn fail(&mut self, query: InternalQuery, report: &Report<'_>) {
+        let why = || String::from_utf8_lossy(report.message).into_owned();
+        match self.answer_to(query) {
+            Some(InternalAnswer::Inspection(answers)) => {
+                answers.fail(report.code == VALUE_TOO_LONG)
+            }
+            Some(InternalAnswer::Catalog(catalog)) => catalog.failed = true,
+            Some(InternalAnswer::Backends(counted)) => counted.fail(&why()),
+            Some(InternalAnswer::Lookup(lookup)) => lookup.fail(why()),
+            Some(InternalAnswer::Processes(_) | InternalAnswer::Baseline(_)) => {
+                drop(self.end(query))
+            }
+            Some(InternalAnswer::Clean(_)) | None => {}
         }
     }
 
-    /// Ends the query that reads the catalog. Returns its rows; `None` if none was under way.
-    pub fn end_catalog(&mut self) -> Option<Box<CatalogRows>> {
-        self.catalog.take()
-    }
-
-    /// Begins to count the backends.
-    pub fn begin_backends(&mut self, counted: FleetCounted) {
-        self.backends = Some(Box::new(counted));
-    }
-
-    /// Notes that the backends could not be counted.
-    pub fn fail_backends(&mut self, why: &str) {
-        if let Some(counted) = &mut self.backends {
-            counted.fail(why);
+    /// Notes that a row of the answer was too long to be read.
+    pub fn skip_row(&mut self) {
+        if let Some(InternalAnswer::Inspection(answers)) = self.answer_to(InternalQuery::Probe) {
+            answers.fail(true);
         }
     }
 
-    /// Ends the count of the backends. Returns it; `None` if none was under way.
-    pub fn end_backends(&mut self) -> Option<Box<FleetCounted>> {
-        self.backends.take()
-    }
-
-    /// Begins to search for server processes with these pids.
-    pub fn begin_process_search(&mut self, pids: Vec<u32>) {
-        self.process_search = Some(ProcessSearch::of(pids));
-    }
-
-    /// Ends the search. Returns its result; `None` if no search was under way.
-    pub fn end_process_search(&mut self) -> Option<ProcessSearch> {
-        self.process_search.take()
-    }
-
-    /// Begins to look a user up.
-    pub fn begin_lookup(&mut self, lookup: Box<Lookup>) {
-        self.lookup = Some(lookup);
-    }
-
-    /// Returns whether a user is looked up.
-    #[must_use]
-    pub fn looks_up(&self) -> bool {
-        self.lookup.is_some()
-    }
-
-    /// Notes that the lookup has failed.
-    pub fn fail_lookup(&mut self, why: String) {
-        if let Some(lookup) = &mut self.lookup {
-            lookup.fail(why);
-        }
-    }
-
-    /// Ends the lookup of a user. Returns it; `None` if none was under way.
-    pub fn end_lookup(&mut self) -> Option<Box<Lookup>> {
-        self.lookup.take()
-    }
-
-    /// Begins a clean. `returns_row`: whether it answers with a row.
-    pub fn begin_clean(&mut self, returns_row: bool) {
-        self.cleaned = returns_row.then_some(None);
-    }
-
-    /// Ends a clean. Returns its row; the outer `None` means that this clean returns no row.
-    pub fn end_clean(&mut self) -> Option<Option<Cleaned>> {
-        self.cleaned.take()
-    }
-
-    /// Begins the query for the baseline.
-    pub fn begin_baseline(&mut self) {
-        self.baseline_rows = Some(Vec::new());
-    }
-
-    /// Ends the query for the baseline. Returns its rows.
-    pub fn end_baseline(&mut self) -> Vec<[Vec<u8>; 4]> {
-        self.baseline_rows.take().unwrap_or_default()
+    fn answer_to(&mut self, query: InternalQuery) -> Option<&mut InternalAnswer> {
+        (self.answers.iter_mut()).find(|answer| answer.is_to(query))
     }
 
     /// Notes whether pgweir holds back a ReadyForQuery of the server.
@@ -167,7 +140,6 @@ impl InternalQueries {
 
     /// Notes that the session was cleaned.
     pub(super) fn note_cleaned(&mut self) {
-        self.cleaned = None;
         self.ready_is_held = false;
     }
 
@@ -184,54 +156,13 @@ impl InternalQueries {
     #[must_use]
     #[inline]
     pub fn awaits_rows(&self) -> bool {
-        self.inspection.is_some()
-            || self.catalog.is_some()
-            || self.backends.is_some()
-            || self.process_search.is_some()
-            || self.lookup.is_some()
-            || self.cleaned.is_some()
-            || self.baseline_rows.is_some()
+        !self.answers.is_empty()
     }
 
-    /// Takes a row of the answer to such a query, or to the query for the rights to send `signals`.
-    pub(super) fn take_row(
-        &mut self,
-        own: Option<InternalQuery>,
-        signals: &mut Option<Box<Signals>>,
-        row: &[u8],
-    ) {
-        match own {
-            Some(InternalQuery::Clean) => {
-                let cleaned = Cleaned::of_row(row);
-                if let Some(row) = self.cleaned.as_mut().filter(|_| cleaned.is_some()) {
-                    *row = cleaned;
-                }
-                return;
-            }
-            Some(InternalQuery::Baseline) => {
-                if let Some(rows) = &mut self.baseline_rows {
-                    rows.extend(columns(row));
-                }
-                return;
-            }
-            Some(InternalQuery::LostDdl) => {
-                if let (Some(search), Some(found)) = (&mut self.process_search, process(row)) {
-                    search.found.push(found);
-                }
-                return;
-            }
-            _ => {}
-        }
-        if let (Some(InternalQuery::Backends), Some(counted)) = (own, &mut self.backends) {
-            counted.take(row);
-        } else if let Some(catalog) = &mut self.catalog {
-            catalog.take(row);
-        } else if let Some(lookup) = &mut self.lookup {
-            lookup.take(row);
-        } else if let Some(signals) = signals {
-            signals.rights = Some(Rights::of_row(row));
-        } else if let Some(answers) = &mut self.inspection {
-            answers.take(row);
+    /// Takes a row of the answer to this query.
+    pub(super) fn take_row(&mut self, query: InternalQuery, row: &[u8]) {
+        if let Some(answer) = self.answer_to(query) {
+            answer.take_row(row);
         }
     }
 }
@@ -309,13 +240,21 @@ pub struct InspectionAnswers {
 /// its server.
 const ANSWER_MAX: usize = 8 * 1024 * 1024;
 
+/// `division_by_zero`: the error that an inspection query causes itself if a value is too long.
+const VALUE_TOO_LONG: &[u8] = b"22012";
+
 impl InspectionAnswers {
+    /// Notes that the inspection has failed. `is_too_long`: see [`InspectionAnswers::is_too_long`].
+    fn fail(&mut self, is_too_long: bool) {
+        self.failed = true;
+        self.is_too_long = is_too_long;
+    }
+
     /// Takes one row.
     fn take(&mut self, row: &[u8]) {
         self.bytes += row.len();
         if self.bytes > ANSWER_MAX {
-            self.failed = true;
-            self.is_too_long = true;
+            self.fail(true);
             self.state = State::default();
         } else if self.state.take_row(row).is_err() {
             self.failed = true;
