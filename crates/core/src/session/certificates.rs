@@ -245,35 +245,8 @@ impl Certificates {
     /// and uses.
     #[must_use]
     pub fn from_facts(generation: u64, mut facts: Facts) -> Self {
-        let mut found = facts.conclude();
-        let mut known = std::mem::take(&mut facts.known);
+        let mut known = facts.conclude();
         known.generation = generation;
-        for name in &facts.own.unknown {
-            known.add_function(name.as_bytes(), Effects::OPAQUE);
-        }
-        known.counts = Counts::default();
-        known.opaque_objects = std::mem::take(&mut found.opaque_objects).into();
-        for (name, bits) in &found.functions {
-            known.add_function(name.as_bytes(), *bits);
-        }
-        for &(ref name, read, write) in &found.relations {
-            known.add_relation(name.as_bytes(), NameEffects { read, write });
-        }
-        known.calls = Arc::new(found.calls);
-        known.builtin_calls = Arc::new(found.builtin_calls);
-        known.names.session_readers = Arc::new(found.session_readers);
-        known.names.data_changers = found.data_changers.map(Arc::new);
-        known.add_to_every_text(found.every_text);
-        if facts.utf8 {
-            known.note_utf8();
-        }
-        known.is_read = facts.are_all_taken();
-        known.ddl.has_event_triggers = facts.has_event_triggers;
-        known.login_triggers = found.login_triggers;
-        known.cleaning.disconnects = facts.disconnects.take().filter(|call| !call.is_empty());
-        known.custom_names = std::mem::take(&mut facts.customs);
-        known.opaque_reason = found.opaque_reason.map(Into::into);
-        known.cleaning.unclean_reason = found.unclean_reason.map(Into::into);
         if known.words.len() > NAMES_MAX {
             known.add_to_every_text(Effects::OPAQUE);
             known.opaque_reason = Some("too many of its functions and relations are opaque".into());

@@ -54,21 +54,21 @@ const RANGE_CONSTRUCTORS: [&str; 5] = words(
 pub struct Facts {
     trust: Trust,
     /// The certified objects so far; at first those of every database.
-    pub(super) known: Known,
+    known: Known,
     graph: Graph,
     /// Names of the database's functions and relations: a word in a body may name one of them.
     names: HashSet<Name>,
     /// PostgreSQL's own objects.
-    pub(super) own: OwnObjects,
+    own: OwnObjects,
     functions: Vec<(At, u32, Box<str>)>,
-    pub(super) relations: Vec<(u32, Box<str>)>,
+    relations: Vec<(u32, Box<str>)>,
     /// The reasons why code is opaque.
     reasons: Reasons,
-    pub(super) customs: BTreeSet<Box<[u8]>>,
-    pub(super) utf8: bool,
-    pub(super) has_event_triggers: bool,
+    customs: BTreeSet<Box<[u8]>>,
+    utf8: bool,
+    has_event_triggers: bool,
     /// The function that closes the connections of postgres_fdw; empty if clients may call none.
-    pub(super) disconnects: Option<Arc<str>>,
+    disconnects: Option<Arc<str>>,
     /// Functions that run at each login, and the names of their triggers.
     login_triggers: Vec<(At, Box<str>)>,
     extensions: Option<Extensions>,
@@ -151,11 +151,6 @@ impl Facts {
     #[must_use]
     pub fn are_many(&self) -> bool {
         self.size.bytes > MANY_BYTES
-    }
-
-    /// Returns whether all rows have arrived, and none exceeded a limit.
-    pub(super) fn are_all_taken(&self) -> bool {
-        self.size.is_whole && !self.size.too_much
     }
 
     /// Returns whether the facts come from a standby, which may not have replayed the last changes.

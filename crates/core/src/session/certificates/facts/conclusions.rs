@@ -1,10 +1,13 @@
 //! Derives conclusions from the facts of a database.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use super::{
     super::{
-        LoginTriggers, Name, NameEffects, OpaqueObject,
+        Counts, Known, LoginTriggers, Name, NameEffects, OpaqueObject,
         graph::{At, Node},
     },
     Facts,
@@ -14,45 +17,70 @@ use crate::session::sql::Effects;
 /// The largest number of functions and relations that are remembered for SHOW OPAQUE.
 const OPAQUE_OBJECTS_MAX: usize = 1000;
 
-/// The conclusions from the facts.
-#[derive(Debug, Default)]
-pub(in crate::session::certificates) struct Conclusions {
-    pub(in crate::session::certificates) every_text: Effects,
-    /// The reason why every text is opaque.
-    pub(in crate::session::certificates) opaque_reason: Option<String>,
-    /// The reason why a server connection can't be cleaned after opaque statements.
-    pub(in crate::session::certificates) unclean_reason: Option<String>,
-    pub(in crate::session::certificates) login_triggers: LoginTriggers,
-    /// Effects of calls of users' functions by OID.
-    pub(in crate::session::certificates) calls: HashMap<u32, Effects>,
-    /// Effects of calls of PostgreSQL's own functions by OID.
-    pub(in crate::session::certificates) builtin_calls: HashMap<u32, Effects>,
-    /// Functions, and the effects of a call.
-    pub(in crate::session::certificates) functions: Vec<(Box<str>, Effects)>,
-    /// Relations, and the effects of reading and of writing them.
-    pub(in crate::session::certificates) relations: Vec<(Box<str>, Effects, Effects)>,
-    /// Functions and relations that are not certified, as shown to administrators.
-    pub(in crate::session::certificates) opaque_objects: Vec<OpaqueObject>,
-    /// Names of the users' functions and relations whose result differs between sessions.
-    pub(in crate::session::certificates) session_readers: HashSet<Name>,
-    /// Names of the users' functions and relations whose use may change more than the session; `None` if every text may
-    /// do so.
-    pub(in crate::session::certificates) data_changers: Option<HashSet<Name>>,
-}
-
 impl Facts {
-    /// Derives the conclusions.
-    pub(in crate::session::certificates) fn conclude(&mut self) -> Conclusions {
-        let mut found = Conclusions::default();
+    /// Derives the certificates. `self.known` is left empty.
+    pub(in crate::session::certificates) fn conclude(&mut self) -> Known {
+        let mut found = std::mem::take(&mut self.known);
+        found.counts = Counts::default();
+        found.custom_names = std::mem::take(&mut self.customs);
+        found.ddl.has_event_triggers = self.has_event_triggers;
+        if self.utf8 {
+            found.note_utf8();
+        }
+        for name in &self.own.unknown {
+            found.add_function(name.as_bytes(), Effects::OPAQUE);
+        }
         if self.size.too_much || !self.size.is_whole {
-            found.every_text = Effects::OPAQUE;
-            found.opaque_reason =
-                Some("it has more functions and relations than pgweir reads".to_owned());
-            found.unclean_reason = found.opaque_reason.clone();
+            let reason = "it has more functions and relations than pgweir reads";
+            found.add_to_every_text(Effects::OPAQUE);
+            found.opaque_reason = Some(reason.into());
+            found.cleaning.unclean_reason = Some(reason.into());
             return found;
         }
+        found.is_read = true;
         self.name_altered_relations();
         self.graph.spread();
+        self.note_opaque_plans();
+        let names = self.named_nodes();
+        self.conclude_for_every_text(&names, &mut found);
+        self.conclude_cleaning(&mut found);
+        let mut opaque_objects = OpaqueObjects::default();
+        for name in &self.own.unknown {
+            let reason = "pgweir does not know what this function of PostgreSQL does";
+            let traces = NameEffects::of_use(Effects::OPAQUE);
+            opaque_objects.add("built-in", name, traces, || Some(reason.into()));
+        }
+        let builtin = self.own.effects.iter();
+        let builtin = builtin.map(|(&oid, bits)| (oid, bits.without(Effects::OF_CODE)));
+        found.builtin_calls = Arc::new(builtin.collect());
+        let mut calls = HashMap::new();
+        for (at, oid, name) in &self.functions {
+            let bits = self.graph.bits(*at);
+            let traces = NameEffects::of_use(bits);
+            opaque_objects.add("function", name, traces, || self.explain(&names, *at));
+            found.add_function(name.as_bytes(), bits);
+            calls.insert(*oid, bits);
+        }
+        found.calls = Arc::new(calls);
+        let altered = self.own.relations.iter();
+        let altered = altered.filter(|(oid, _)| self.own.altered.contains(oid));
+        for (oid, name) in self.relations.iter().chain(altered) {
+            let (traces, written) = self.effects_of_relation(*oid);
+            opaque_objects.add("relation", name, traces, || self.explain(&names, written?));
+            found.add_relation(name.as_bytes(), traces);
+        }
+        found.opaque_objects = opaque_objects.0.into();
+        found.names.session_readers = Arc::new(self.names_with(Effects::READS_SESSION));
+        let every_text = self.graph.known(Node::EveryText);
+        if every_text.is_none_or(|at| !self.graph.has(at, Effects::CHANGES_DATA)) {
+            let data_changers = self.names_with(Effects::CHANGES_DATA);
+            found.names.data_changers = Some(Arc::new(data_changers));
+        }
+        found
+    }
+
+    /// Notes the reason for functions that are opaque since the server may evaluate them once and keep the result.
+    fn note_opaque_plans(&mut self) {
         for (at, ..) in &self.functions {
             if self.graph.is_opaque_by_plans(*at) {
                 let reason = "it is declared IMMUTABLE and reads a parameter, the user or the like";
@@ -62,21 +90,27 @@ impl Facts {
                     .or_insert(reason.into());
             }
         }
-        let names = self.named_nodes();
+    }
+
+    fn conclude_for_every_text(&self, names: &HashMap<u32, String>, found: &mut Known) {
         if let Some(at) = self.graph.known(Node::EveryText) {
-            found.every_text = self.graph.bits(at);
-            if found.every_text.contains(Effects::OPAQUE) {
-                found.opaque_reason = self.explain(&names, at).map(Into::into);
+            let bits = self.graph.bits(at);
+            found.add_to_every_text(bits);
+            if bits.contains(Effects::OPAQUE) {
+                found.opaque_reason = self.explain(names, at);
             }
         }
         if let Some(doubt) = &self.reasons.doubt {
-            found.every_text |= Effects::OPAQUE;
-            found.opaque_reason = Some(doubt.clone());
+            found.add_to_every_text(Effects::OPAQUE);
+            found.opaque_reason = Some(doubt.as_str().into());
         }
-        found.unclean_reason.clone_from(&self.reasons.unclean);
+    }
+
+    fn conclude_cleaning(&mut self, found: &mut Known) {
+        let mut unclean_reason = self.reasons.unclean.clone();
         if self.disconnects.as_deref() == Some("") {
             let reason = "PUBLIC may call no function that closes the connections of postgres_fdw";
-            found.unclean_reason.get_or_insert_with(|| reason.into());
+            unclean_reason.get_or_insert_with(|| reason.into());
         }
         if !self.login_triggers.is_empty() {
             found.login_triggers = LoginTriggers::Clean;
@@ -85,39 +119,11 @@ impl Facts {
             if self.graph.bits(*at).contains(Effects::OPAQUE) {
                 found.login_triggers = LoginTriggers::LeaveState;
                 let reason = || format!("login trigger {name} may leave state in each session");
-                found.unclean_reason.get_or_insert_with(reason);
+                unclean_reason.get_or_insert_with(reason);
             }
         }
-        for name in &self.own.unknown {
-            let reason = "pgweir does not know what this function of PostgreSQL does";
-            let traces = NameEffects::of_use(Effects::OPAQUE);
-            found.remember("built-in", name, traces, || Some(reason.into()));
-        }
-        let builtin = self.own.effects.iter();
-        found.builtin_calls = builtin
-            .map(|(&oid, bits)| (oid, bits.without(Effects::OF_CODE)))
-            .collect();
-        for (at, oid, name) in &self.functions {
-            let read = self.graph.bits(*at);
-            let traces = NameEffects::of_use(read);
-            found.remember("function", name, traces, || self.explain(&names, *at));
-            found.functions.push((name.clone(), read));
-            found.calls.insert(*oid, read);
-        }
-        for (oid, name) in &self.relations {
-            self.conclude_relation(*oid, name, &names, &mut found);
-        }
-        for (oid, name) in &self.own.relations {
-            if self.own.altered.contains(oid) {
-                self.conclude_relation(*oid, name, &names, &mut found);
-            }
-        }
-        found.session_readers = self.names_with(Effects::READS_SESSION);
-        let every_text = self.graph.known(Node::EveryText);
-        if every_text.is_none_or(|at| !self.graph.has(at, Effects::CHANGES_DATA)) {
-            found.data_changers = Some(self.names_with(Effects::CHANGES_DATA));
-        }
-        found
+        found.cleaning.unclean_reason = unclean_reason.map(Into::into);
+        found.cleaning.disconnects = self.disconnects.take().filter(|call| !call.is_empty());
     }
 
     /// Adds the names of PostgreSQL's own relations to which somebody has attached code.
@@ -131,19 +137,13 @@ impl Facts {
         }
     }
 
-    fn conclude_relation(
-        &self,
-        oid: u32,
-        name: &str,
-        names: &HashMap<u32, String>,
-        found: &mut Conclusions,
-    ) {
-        let place = |node| self.graph.known(node);
-        let bits = |node| place(node).map_or(Effects::NONE, |at| self.graph.bits(at));
-        let (read, write) = (bits(Node::Read(oid)), bits(Node::Written(oid)));
-        let reason = || self.explain(names, place(Node::Written(oid))?);
-        found.remember("relation", name, NameEffects { read, write }, reason);
-        found.relations.push((name.into(), read, write));
+    /// Returns the effects of a relation, and the node of its writing.
+    fn effects_of_relation(&self, oid: u32) -> (NameEffects, Option<At>) {
+        let [read, written] =
+            [Node::Read(oid), Node::Written(oid)].map(|node| self.graph.known(node));
+        let bits = |at: Option<At>| at.map_or(Effects::NONE, |at| self.graph.bits(at));
+        let (read, write) = (bits(read), bits(written));
+        (NameEffects { read, write }, written)
     }
 
     /// Returns the names of functions, and of relations that are read, with this effect of [`Effects::OF_CODE`].
@@ -198,16 +198,20 @@ impl Facts {
     }
 }
 
-impl Conclusions {
-    fn remember(
+/// Objects that are not certified, as shown to administrators.
+#[derive(Default)]
+struct OpaqueObjects(Vec<OpaqueObject>);
+
+impl OpaqueObjects {
+    fn add(
         &mut self,
         kind: &'static str,
         name: &str,
         traces: NameEffects,
         reason: impl FnOnce() -> Option<Box<str>>,
     ) {
-        if traces != NameEffects::default() && self.opaque_objects.len() < OPAQUE_OBJECTS_MAX {
-            self.opaque_objects.push(OpaqueObject {
+        if traces != NameEffects::default() && self.0.len() < OPAQUE_OBJECTS_MAX {
+            self.0.push(OpaqueObject {
                 kind,
                 name: name.into(),
                 traces,

@@ -7,32 +7,32 @@ use crate::session::Effects;
 
 /// PostgreSQL's own functions and views.
 #[derive(Debug, Default)]
-pub(in crate::session::certificates) struct OwnObjects {
+pub(super) struct OwnObjects {
     /// Effects of PostgreSQL's own functions that have any, by OID.
-    pub(in crate::session::certificates) effects: HashMap<u32, Effects>,
+    pub(super) effects: HashMap<u32, Effects>,
     /// Names of the functions in `builtin`.
-    pub(in crate::session::certificates) names: HashMap<u32, Box<str>>,
+    pub(super) names: HashMap<u32, Box<str>>,
     /// Names of PostgreSQL's own views.
-    pub(in crate::session::certificates) views: HashSet<Name>,
+    pub(super) views: HashSet<Name>,
     /// PostgreSQL's own views, and the tables of the information schema. A user may have attached code (triggers,
     /// rules) to them.
-    pub(in crate::session::certificates) relations: Vec<(u32, Box<str>)>,
+    pub(super) relations: Vec<(u32, Box<str>)>,
     /// PostgreSQL's own relations to which somebody has attached code.
-    pub(in crate::session::certificates) altered: HashSet<u32>,
+    pub(super) altered: HashSet<u32>,
     /// Names of PostgreSQL's own functions that pgweir does not know.
-    pub(in crate::session::certificates) unknown: Vec<String>,
+    pub(super) unknown: Vec<String>,
 }
 
 /// The reasons why code is opaque.
 #[derive(Debug, Default)]
-pub(in crate::session::certificates) struct Reasons {
+pub(super) struct Reasons {
     /// The reason why a function is opaque by itself.
-    pub(in crate::session::certificates) by_function: HashMap<u32, Box<str>>,
+    pub(super) by_function: HashMap<u32, Box<str>>,
     /// The objects that make every text call a function.
-    pub(in crate::session::certificates) everywhere: Vec<(u32, Box<str>)>,
+    pub(super) everywhere: Vec<(u32, Box<str>)>,
     /// The first reason why every text is opaque, as a sentence.
-    pub(in crate::session::certificates) doubt: Option<String>,
-    pub(in crate::session::certificates) unclean: Option<String>,
+    pub(super) doubt: Option<String>,
+    pub(super) unclean: Option<String>,
 }
 
 impl Reasons {
@@ -44,16 +44,16 @@ impl Reasons {
 
 /// The database that the facts are about.
 #[derive(Debug, Default)]
-pub(in crate::session::certificates) struct DatabaseIdentity {
-    pub(in crate::session::certificates) database: Option<u32>,
-    pub(in crate::session::certificates) is_of_standby: bool,
-    pub(in crate::session::certificates) system: Option<u64>,
+pub(super) struct DatabaseIdentity {
+    pub(super) database: Option<u32>,
+    pub(super) is_of_standby: bool,
+    pub(super) system: Option<u64>,
 }
 
 /// The size of the facts.
 #[derive(Debug, Default)]
-pub(in crate::session::certificates) struct FactsSize {
-    pub(in crate::session::certificates) bytes: usize,
-    pub(in crate::session::certificates) is_whole: bool,
-    pub(in crate::session::certificates) too_much: bool,
+pub(super) struct FactsSize {
+    pub(super) bytes: usize,
+    pub(super) is_whole: bool,
+    pub(super) too_much: bool,
 }
