@@ -138,7 +138,7 @@ impl ServerSession {
     #[must_use]
     pub fn report_requires_close(&self) -> bool {
         let report = self.extension.last();
-        report.is_some_and(|report| report.pins().require_close())
+        report.is_some_and(|report| report.pins.require_close())
     }
 
     /// Uses the extension's report as an inspection: if the report is empty, the session has no state but sequence

@@ -236,7 +236,7 @@ fn found_pins(
 /// Returns the pins by session state that can't be moved. For state that the probe has not read, the earlier result
 /// stays.
 fn pins(context: &Context, probe: &Probe, state: &State, effects: TextEffects) -> Pins {
-    let mut pins = state.pins();
+    let mut pins = state.pins;
     for (pin, was_asked) in [
         (Pin::Temporary, probe.summary),
         (Pin::Lock, probe.summary),

@@ -3,8 +3,7 @@
 
 use pgweir_wire::Body;
 
-use crate::base::pin::Pin;
-use crate::base::pin::Pins;
+use crate::base::pin::{Pin, Pins};
 
 /// The session state of a server connection.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -27,16 +26,8 @@ pub struct State {
     pub(crate) shown: Vec<Vec<u8>>,
     /// The numbers of statements and channels, if an inspection has counted them.
     pub(crate) summary: Option<Summary>,
-    /// Whether the session has temporary objects.
-    pub(crate) temporary: bool,
-    /// Whether the session holds session-level advisory locks.
-    pub(crate) locks: bool,
-    /// Whether the session has cursors WITH HOLD.
-    pub(crate) cursors: bool,
-    /// Whether `setseed` was called.
-    pub(crate) seed: bool,
-    /// Whether a library was LOADed.
-    pub(crate) library: bool,
+    /// The parts of the state that can't be moved to another server.
+    pub(crate) pins: Pins,
     /// Whether the session state exceeds the size of a report, so that the report is incomplete.
     pub(crate) cut: bool,
     /// If `cut` is set: the names of the custom parameters that were set.
@@ -137,9 +128,14 @@ impl State {
             let text = std::str::from_utf8(text).map_err(|_| BadState)?;
             text.parse::<usize>().map_err(|_| BadState)
         };
-        self.temporary = is(temporary)?;
-        self.cursors = is(cursors)?;
-        self.locks = is(locks)?;
+        for (pin, has) in [
+            (Pin::Temporary, temporary),
+            (Pin::Cursor, cursors),
+            (Pin::Lock, locks),
+        ] {
+            self.pins.remove(pin);
+            self.pins.insert_if(pin, is(has)?);
+        }
         let summary = Summary {
             listens: is(listens)?,
             from_sql: count(from_sql)?,
@@ -161,34 +157,21 @@ impl State {
     }
 
     fn flag(&mut self, kind: u8, rest: &[u8]) -> Result<(), BadState> {
-        let flag = match kind {
-            b't' => &mut self.temporary,
-            b'a' => &mut self.locks,
-            b'h' => &mut self.cursors,
-            b'r' => &mut self.seed,
-            b'l' => &mut self.library,
-            b'o' => &mut self.cut,
-            b'x' => &mut self.unclear,
+        match kind {
+            b't' => self.pins.insert(Pin::Temporary),
+            b'a' => self.pins.insert(Pin::Lock),
+            b'h' => self.pins.insert(Pin::Cursor),
+            b'r' => self.pins.insert(Pin::Seed),
+            b'l' => self.pins.insert(Pin::Library),
+            b'o' => self.cut = true,
+            b'x' => self.unclear = true,
             _ => return Err(BadState),
-        };
-        *flag = true;
+        }
         if rest.is_empty() {
             Ok(())
         } else {
             Err(BadState)
         }
-    }
-
-    /// Returns the pins for the parts of the state that can't be carried to another server.
-    #[must_use]
-    pub fn pins(&self) -> Pins {
-        let mut pins = Pins::default();
-        pins.insert_if(Pin::Temporary, self.temporary);
-        pins.insert_if(Pin::Lock, self.locks);
-        pins.insert_if(Pin::Cursor, self.cursors);
-        pins.insert_if(Pin::Seed, self.seed);
-        pins.insert_if(Pin::Library, self.library);
-        pins
     }
 }
 
@@ -221,6 +204,12 @@ fn unescape(text: &[u8]) -> Result<Vec<u8>, BadState> {
 mod tests {
     use super::*;
 
+    fn pins(pin: Pin) -> Pins {
+        let mut pins = Pins::default();
+        pins.insert(pin);
+        pins
+    }
+
     #[test]
     fn reports() {
         assert_eq!(State::of_report(b"1"), Ok(State::default()));
@@ -234,15 +223,15 @@ mod tests {
             privileged: vec![b"app.x".to_vec()],
             channels: vec![b"jobs".to_vec()],
             statements: vec![(b"q1".to_vec(), None)],
-            temporary: true,
+            pins: pins(Pin::Temporary),
             unclear: true,
             ..State::default()
         };
         assert_eq!(state, expect);
-        assert_eq!(state.pins().to_string(), "temporary objects");
+        assert_eq!(state.pins.to_string(), "temporary objects");
         let cut = State::of_report(br"1;nApp.\303\244;o;t").unwrap();
         assert_eq!(cut.custom_parameters, ["app.\u{e4}".as_bytes()]);
-        assert!(cut.cut && cut.temporary && !cut.unclear);
+        assert!(cut.cut && cut.pins == pins(Pin::Temporary) && !cut.unclear);
         for bad in [
             "",
             "2",
@@ -291,7 +280,7 @@ mod tests {
             privileged: vec![b"lc_messages".to_vec()],
             channels: vec![b"jobs".to_vec()],
             statements: vec![(b"s".to_vec(), Some(b"PREPARE s AS SELECT 1".to_vec()))],
-            locks: true,
+            pins: pins(Pin::Lock),
             shown: vec![b"1500ms".to_vec()],
             ours: Some(12),
             summary: Some(Summary {
