@@ -7,6 +7,7 @@
 
 use std::cell::Cell;
 
+use memchr::memmem;
 use pgweir_config::Settings;
 
 use crate::{Endpoint, Time, WorkerId, pool::PoolKey};
@@ -275,18 +276,18 @@ fn parent_in_comments(text: &[u8]) -> Option<TraceParent> {
     let last = &text[text.len().saturating_sub(SEARCHED)..];
     let first = &text[..text.len().min(SEARCHED)];
     let at_end = last.strip_suffix(b"*/").and_then(|rest| {
-        let begin = rest.windows(2).rposition(|pair| pair == b"/*")?;
+        let begin = memmem::rfind(rest, b"/*")?;
         parent_in_comment(&rest[begin + 2..])
     });
     at_end.or_else(|| {
         let rest = first.strip_prefix(b"/*")?;
-        let end = rest.windows(2).position(|pair| pair == b"*/")?;
+        let end = memmem::find(rest, b"*/")?;
         parent_in_comment(&rest[..end])
     })
 }
 
 fn parent_in_comment(comment: &[u8]) -> Option<TraceParent> {
-    let at = comment.windows(KEY.len()).position(|part| part == KEY)?;
+    let at = memmem::find(comment, KEY)?;
     // Another key may end with the same letters.
     let before = at.checked_sub(1).map(|before| comment[before]);
     if before.is_some_and(|byte| byte != b',' && !byte.is_ascii_whitespace()) {

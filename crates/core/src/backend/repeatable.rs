@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use memchr::memmem;
 use pgweir_wire::{HEADER_LEN, Header, Report, sqlstate, tag::backend};
 
 use crate::{Endpoint, Time, Token};
@@ -231,12 +232,7 @@ const SHUTDOWN_CODE: &[u8] = b"C57P0";
 /// Before such a message, PostgreSQL may send parts of the reply. If another backend has crashed, the message is a notice.
 fn shutdown_message(bytes: &[u8]) -> Option<Report<'_>> {
     let tail = &bytes[bytes.len().saturating_sub(SHUTDOWN_SEARCH_MAX)..];
-    if !tail
-        .windows(SHUTDOWN_CODE.len())
-        .any(|part| part == SHUTDOWN_CODE)
-    {
-        return None;
-    }
+    memmem::find(tail, SHUTDOWN_CODE)?;
     let mut rest = bytes;
     loop {
         let header = Header::parse(rest).ok()??;

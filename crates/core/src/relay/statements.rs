@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use memchr::memmem;
 use pgweir_wire::{HEADER_LEN, MessageWriter, Report, Severity, tag::backend};
 
 use super::{Relay, Treatment};
@@ -236,7 +237,9 @@ impl Relay<'_> {
         out: &mut Actions,
     ) -> Option<Vec<u8>> {
         let (refused, duplicate) = match marks.first().and_then(|mark| mark.change()) {
-            Some(Change::Refused(fault)) if contains(report.message, NO_SUCH_NAME) => {
+            Some(Change::Refused(fault))
+                if memmem::find(report.message, NO_SUCH_NAME).is_some() =>
+            {
                 (Some(fault.clone()), None)
             }
             Some(Change::Duplicate(name, _)) if report.code == b"42P05" => (None, Some(&**name)),
@@ -312,7 +315,7 @@ impl Relay<'_> {
     ) -> Option<Vec<u8>> {
         let mut rest = body;
         let mut clients_error = Vec::new();
-        while let Some(at) = find(rest, RESERVED) {
+        while let Some(at) = memmem::find(rest, RESERVED) {
             let name = name_at(&rest[at..]);
             let clients = match (duplicate, Statement::id_of_name(name)) {
                 (Some(duplicate), Some(_)) => Some(duplicate.to_vec()),
@@ -370,12 +373,4 @@ fn quoted(message: &[u8]) -> Option<&[u8]> {
     let start = message.iter().position(|&byte| byte == b'"')? + 1;
     let end = message.iter().rposition(|&byte| byte == b'"')?;
     message.get(start..end)
-}
-
-fn contains(text: &[u8], part: &[u8]) -> bool {
-    find(text, part).is_some()
-}
-
-fn find(text: &[u8], part: &[u8]) -> Option<usize> {
-    text.windows(part.len()).position(|window| window == part)
 }

@@ -514,11 +514,6 @@ impl Known {
     }
 }
 
-/// Returns whether `bytes` contain `wanted`.
-fn contains(bytes: &[u8], wanted: &[u8]) -> bool {
-    bytes.windows(wanted.len()).any(|window| window == wanted)
-}
-
 /// Returns whether code with these effects may have done DDL.
 pub(super) fn may_do_ddl(found: Effects) -> bool {
     found.contains(body::ANYTHING)

@@ -1,5 +1,6 @@
 //! The SQL-prepared statements of a server.
 
+use memchr::memmem;
 use pgweir_wire::Report;
 
 use crate::session::{Literals, Settings, SqlStatements};
@@ -119,10 +120,7 @@ impl ServerSqlStatements {
         let found = match report.code {
             b"26000" => rejected.find(|statement| {
                 let quoted = [b"\"", &*statement.name, b"\""].concat();
-                report
-                    .message
-                    .windows(quoted.len())
-                    .any(|part| part == quoted)
+                memmem::find(report.message, &quoted).is_some()
             }),
             // The rejection has failed the transaction.
             b"25P02" => rejected.next(),

@@ -4,6 +4,8 @@
 //! each relation in `relid`. Strings can't be mistaken for fields: constants are written as numbers, and a blank in a
 //! name has a backslash before it.
 
+use memchr::memmem;
+
 use super::body;
 
 /// An object that a tree uses.
@@ -41,9 +43,9 @@ fn fields(tree: &[u8]) -> impl Iterator<Item = (&[u8], &[u8], &[u8])> {
 
 /// Returns the objects that a tree uses.
 pub(super) fn references(tree: &[u8]) -> impl Iterator<Item = Reference> {
-    let next_value = super::contains(tree, b"NEXTVALUEEXPR").then_some(Reference::NextValue);
-    let session_value =
-        super::contains(tree, b"SQLVALUEFUNCTION").then_some(Reference::SessionValue);
+    let contains = |name: &str| memmem::find(tree, name.as_bytes()).is_some();
+    let next_value = contains("NEXTVALUEEXPR").then_some(Reference::NextValue);
+    let session_value = contains("SQLVALUEFUNCTION").then_some(Reference::SessionValue);
     let found = fields(tree).filter_map(|(name, number, _)| {
         let is_function =
             name.ends_with(b"funcid") || name.ends_with(b"fnoid") || name == b"tsmhandler";
@@ -90,9 +92,7 @@ pub(super) fn computes_name(tree: &[u8]) -> bool {
         fields(tree).filter(|(name, number, _)| name.ends_with(b"funcid") && *number == b"2078");
     calls.into_iter().any(|(.., rest)| {
         const ARGUMENTS: &[u8] = b":args ({";
-        let arguments = rest
-            .windows(ARGUMENTS.len())
-            .position(|part| part == ARGUMENTS);
+        let arguments = memmem::find(rest, ARGUMENTS);
         !arguments.is_some_and(|at| rest[at + ARGUMENTS.len()..].starts_with(b"CONST"))
     })
 }

@@ -1,5 +1,6 @@
 //! Finds the bytes of a text that matter to the scanner, sixteen at a time.
 
+use memchr::memchr;
 use wide::{i8x16, u8x16};
 
 use super::byte_classes::is_of_word;
@@ -96,28 +97,12 @@ fn between(bytes: i8x16, first: u8, last: u8) -> i8x16 {
     moved.simd_lt(i8x16::splat((0x81 + (last - first)).cast_signed()))
 }
 
-/// Returns the next position of `wanted`, from `from` on.
-pub(in crate::session) fn find(text: &[u8], from: usize, wanted: u8) -> Option<usize> {
-    let equal = |bytes: [u8; 16]| is(u8x16::from(bytes).cast_signed(), wanted).to_bitmask();
-    let rest = text.get(from..)?;
-    let (pieces, tail) = rest.as_chunks::<16>();
-    for (number, piece) in pieces.iter().enumerate() {
-        let found = equal(*piece);
-        if found != 0 {
-            return Some(from + 16 * number + found.trailing_zeros() as usize);
-        }
-    }
-    let found = equal(padded(tail).to_le_bytes()) & ((1 << tail.len()) - 1);
-    let at = from + 16 * pieces.len() + found.trailing_zeros() as usize;
-    (found != 0).then_some(at)
-}
-
 /// Returns the end of the comment that begins at `at`.
 pub(in crate::session) fn comment_end(text: &[u8], at: usize) -> Option<usize> {
     let mut depth = 1_u32;
     let mut from = at + 2;
     loop {
-        let slash = find(text, from, b'/')?;
+        let slash = from + memchr(b'/', text.get(from..)?)?;
         let inside = slash > from && text[slash - 1] == b'*';
         if inside {
             depth -= 1;
@@ -175,17 +160,6 @@ mod tests {
             let mut all = [0; 16];
             all[..len].copy_from_slice(&text[..len]);
             assert_eq!(padded(&text[..len]), u128::from_le_bytes(all), "{len}");
-        }
-    }
-
-    #[test]
-    fn finds() {
-        let text: Vec<_> = (0..200).collect();
-        for from in 0..text.len() {
-            for wanted in [0, 7, 63, 64, 127, 128, 199, 250] {
-                let plain = (from..text.len()).find(|&at| text[at] == wanted);
-                assert_eq!(find(&text, from, wanted), plain, "{wanted} from {from}");
-            }
         }
     }
 }

@@ -4,6 +4,8 @@
 //! The token is `Broken` (not understood) where versions of PostgreSQL differ, or where a mistake of this lexer could
 //! hide a name: `1e''`, an escape string that may be continued, `U&`.
 
+use memchr::{memchr, memmem};
+
 use super::{
     blocks,
     byte_classes::{CLASSES, IS_SIGN, IS_SPACE, STARTS_WORD, is_of_word, is_space, starts_word},
@@ -280,8 +282,8 @@ impl<'a> Lexer<'a> {
     /// Reads from one quote to the next that is not doubled.
     fn quoted(&mut self, quote: u8, kind: Kind) -> Kind {
         self.at += 1;
-        while let Some(found) = blocks::find(self.text, self.at, quote) {
-            self.at = found + 1;
+        while let Some(length) = memchr(quote, self.text.get(self.at..).unwrap_or_default()) {
+            self.at += length + 1;
             if self.byte(0) != Some(quote) {
                 return kind;
             }
@@ -329,7 +331,7 @@ impl<'a> Lexer<'a> {
         }
         let end = &self.text[self.at..self.at + run + 2];
         let body = self.at + end.len();
-        match find(&self.text[body..], end) {
+        match memmem::find(&self.text[body..], end) {
             Some(found) => {
                 self.at = body + found + end.len();
                 Kind::OtherText
@@ -429,20 +431,6 @@ impl<'a> Lexer<'a> {
 
 fn is_quote(byte: u8) -> bool {
     matches!(byte, b'\'' | b'"')
-}
-
-/// Returns the position of the first occurrence of `wanted`.
-pub(in crate::session) fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
-    let (&first, rest) = wanted.split_first()?;
-    let mut from = 0;
-    while let Some(found) = text[from..].iter().position(|&byte| byte == first) {
-        let after = from + found + 1;
-        if text[after..].starts_with(rest) {
-            return Some(after - 1);
-        }
-        from = after;
-    }
-    None
 }
 
 #[cfg(test)]
