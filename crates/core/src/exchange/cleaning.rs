@@ -7,7 +7,7 @@ use pgweir_config::Unclean;
 use super::Exchange;
 use crate::{
     Actions, Token,
-    backend::{InternalAnswer, InternalQuery, Server},
+    backend::{InternalAnswer, InternalQuery, Retirement, Server},
     effect::Env,
     session::{BASELINE, Baseline, Class, Clean, Cleaned, ToDeallocate, is_identity},
 };
@@ -91,13 +91,12 @@ impl Exchange<'_> {
                 if !cleaned.may_keep_state || ignores {
                     return;
                 }
-                "its session may keep state that no clean removes"
+                Retirement::KEEPS_STATE
             }
             Some(_) => "its prepared statements are not those that pgweir prepared",
         };
         if let Some(server) = self.connections.server(conn) {
-            self.pools.count_unclean_close(server);
-            server.retirement.require(why);
+            self.pools.retire_unclean(server, why);
         }
     }
 }

@@ -7,7 +7,7 @@ use pgweir_wire::{MessageWriter, tag::frontend};
 use super::Lending;
 use crate::{
     Actions, ReadMode, Time, Token,
-    backend::InternalQuery,
+    backend::{InternalQuery, Retirement},
     effect::{Effect, SessionEffect},
     loan::AbandonedSession,
     server_connections::role_settings,
@@ -16,7 +16,6 @@ use crate::{
 
 /// The reason for closing a server that was opened for one client.
 const OWNER_LEFT: &str = "the client that it was opened for has left";
-
 impl Lending<'_> {
     /// Returns whether a client may have left session state that no clean removes. A text without a certificate may
     /// leave such state in a database with code whose effects are unknown. A text may also leave such state if the
@@ -64,8 +63,7 @@ impl Lending<'_> {
             if let Some(server) = self.connections.server(conn) {
                 server.session.clean.demand(true);
                 if closes {
-                    self.pools.count_unclean_close(server);
-                    server.retirement.require("its session can't be cleaned");
+                    self.pools.retire_unclean(server, Retirement::KEEPS_STATE);
                 }
             }
         }
@@ -85,7 +83,7 @@ impl Lending<'_> {
             return;
         };
         if closes || had.outlives_clean {
-            self.pools.count_unclean_close(server);
+            self.pools.retire_unclean(server, Retirement::KEEPS_STATE);
         }
         if server.is_exclusive() {
             return self.effects.push(Effect::close(conn, OWNER_LEFT));
@@ -110,9 +108,6 @@ impl Lending<'_> {
             || server.session.extension.is_new()
             || had.must_be_cleaned;
         server.session.clean.demand(is_unclean);
-        if had.outlives_clean || closes {
-            server.retirement.require("its session can't be cleaned");
-        }
         if had.was_session || resets_always {
             server.next_loan.demand_reset();
         }
@@ -189,7 +184,7 @@ impl Lending<'_> {
             server.retirement.require("unexpected replies may follow");
         }
         if server.session.report_requires_close() {
-            server.retirement.require("its session can't be cleaned");
+            server.retirement.require(Retirement::KEEPS_STATE);
         }
         if let Some(why) = server.retirement.reason() {
             return self.effects.push(Effect::close(conn, why));

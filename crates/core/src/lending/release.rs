@@ -8,7 +8,7 @@ use pgweir_config::{HandoverClean, PoolMode};
 use super::{Lending, scheduling_log::Decision};
 use crate::{
     Action, Actions, ReadMode, SharedPool, Time, Token, WorkerId,
-    backend::{Phase, Server, Settling},
+    backend::{Phase, Retirement, Server, Settling},
     base::{fault::Fault, stats::TextCounts},
     connections::Conn,
     effect::{ClientEffect, Effect, PoolEffect, RestartEffect, SessionEffect},
@@ -173,7 +173,7 @@ impl Lending<'_> {
             return;
         };
         if closes {
-            self.pools.count_unclean_close(server);
+            self.pools.retire_unclean(server, Retirement::KEEPS_STATE);
         }
         server.times.note_freed(self.env.now);
         if server.uncount_pinned() {
@@ -185,11 +185,6 @@ impl Lending<'_> {
         if cleans {
             // The statements that pgweir has prepared stay on the server; the clean removes all others.
             server.session.changes.raise(Class::Opaque);
-        }
-        if closes {
-            server
-                .retirement
-                .require("its session may keep state that no clean removes");
         }
         if server.replies.is_uncertain() {
             server.retirement.require("unexpected replies may follow");

@@ -146,14 +146,15 @@ impl LocalPools {
         }
     }
 
-    /// Counts a server that is about to be retired because no clean restores its session.
+    /// Retires a server because no clean restores its session, and counts it.
     #[cold]
-    pub(crate) fn count_unclean_close(&mut self, server: &Server) {
+    pub(crate) fn retire_unclean(&mut self, server: &mut Server, why: &'static str) {
         if !server.retirement.is_required()
             && let Some(pool) = self.get_mut(server.pool())
         {
             pool.stats.now.unclean_close_count += 1;
         }
+        server.retirement.require(why);
     }
 
     /// Returns all pools that the worker has used.

@@ -16,6 +16,9 @@ pub struct Retirement {
 }
 
 impl Retirement {
+    /// The reason for closing a server because of state that its session may have.
+    pub const KEEPS_STATE: &'static str = "its session may keep state that no clean removes";
+
     /// Returns the state of a connection that is opened in this epoch, and under these session defaults.
     #[must_use]
     pub fn new(epoch: u32, defaults: u32) -> Self {
