@@ -48,11 +48,6 @@ const EXEMPT: &[Exempt] = &[
         reason: "a row: the questions of one inspection",
     },
     Exempt {
-        file: "crates/core/src/session/state.rs",
-        name: "State",
-        reason: "a row: the answers to one inspection",
-    },
-    Exempt {
         file: "crates/core/src/takeover/record.rs",
         name: "ClientRecord",
         reason: "a row: a client, as one process sends it to another",
