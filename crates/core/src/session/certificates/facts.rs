@@ -5,6 +5,7 @@
 //! text can use without naming them (casts, operators, types) count for every text; all others count for the texts that
 //! name them.
 
+mod columns;
 mod conclusions;
 mod objects;
 
@@ -13,8 +14,7 @@ use std::{
     sync::Arc,
 };
 
-use pgweir_wire::Body as Row;
-
+use self::columns::Columns;
 use self::objects::{DatabaseIdentity, FactsSize, OwnObjects, Reasons};
 use super::{
     Known, Name, Trust,
@@ -39,8 +39,6 @@ const BYTES_MAX: usize = 512 * 1024 * 1024;
 const MANY_BYTES: usize = 1024 * 1024;
 /// The largest number of watched custom parameters. Further names are ignored.
 const CUSTOM_NAMES_MAX: usize = 256;
-/// The largest number of columns of a row.
-const COLUMNS: usize = 11;
 /// The first OID of users' objects. PostgreSQL's own objects have smaller OIDs.
 pub(super) const FIRST_OF_USERS: u32 = 16384;
 /// The C functions that construct range types.
@@ -76,38 +74,6 @@ pub struct Facts {
     identity: DatabaseIdentity,
     /// The size of the rows so far.
     size: FactsSize,
-}
-
-/// The columns of one row. NULL is empty.
-struct Columns<'r>([&'r [u8]; COLUMNS]);
-
-impl<'r> Columns<'r> {
-    fn of(row: &'r [u8]) -> Option<Self> {
-        let mut body = Row::new(row);
-        let count = usize::from(u16::from_be_bytes(body.bytes(2).ok()?.try_into().ok()?));
-        let mut columns: [&[u8]; COLUMNS] = [b""; COLUMNS];
-        for column in columns.get_mut(..count)? {
-            if let Ok(len) = usize::try_from(body.i32().ok()?) {
-                *column = body.bytes(len).ok()?;
-            }
-        }
-        Some(Self(columns))
-    }
-
-    fn bytes(&self, at: usize) -> &'r [u8] {
-        self.0[at]
-    }
-
-    /// Returns a column as text. If the database has no encoding, the text may end early; names beyond ASCII are not
-    /// compared there.
-    fn text(&self, at: usize) -> &'r str {
-        let mut chunks = self.0[at].utf8_chunks();
-        chunks.next().map_or("", |chunk| chunk.valid())
-    }
-
-    fn oid(&self, at: usize) -> Option<u32> {
-        self.text(at).parse().ok()
-    }
 }
 
 /// The identity of a physical database: the cluster's system identifier and the database's OID.
