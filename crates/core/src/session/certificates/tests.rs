@@ -82,27 +82,3 @@ fn others_have_another_id() {
     }
     assert_ne!(id(&rows), id(&rows[..1]));
 }
-
-#[test]
-fn databases_of_one_version_share_the_builtin_functions() {
-    let certificates = |effects| {
-        let builtin_calls = Arc::new(HashMap::from([(1000, effects)]));
-        Certificates::of(Known {
-            builtin_calls,
-            ..Known::default()
-        })
-    };
-    let shared = SharedBuiltins::default();
-    let mut all = [Effects::OPAQUE, Effects::OPAQUE, Effects::NONE].map(certificates);
-    for own in &mut all {
-        own.share_builtins(&shared);
-    }
-    let table = |at: usize| &all[at].known.builtin_calls;
-    assert!(Arc::ptr_eq(table(0), table(1)));
-    assert!(!Arc::ptr_eq(table(0), table(2)));
-    assert_eq!(all[1].call_by_oid(1000), Effects::OPAQUE);
-    assert_eq!(all[2].call_by_oid(1000), Effects::NONE);
-    drop(all);
-    assert!(shared.same_as(Arc::default()).is_empty());
-    assert_eq!(shared.0.lock().len(), 1);
-}
