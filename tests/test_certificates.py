@@ -167,7 +167,7 @@ def test_functions_that_the_configuration_certifies(pg, start_pooler):
     try:
         pooler = start_pooler(pg)
         read(pooler)
-        assert opaque(pooler) == {("function", "mine"): ("TEMP|OPAQUE", "NONE")}
+        assert opaque(pooler) == {("function", "mine"): ("TEMP|OPAQUE|UNREAD", "NONE")}
         trusting = start_pooler(pg, certified_functions="mine")
         read(trusting)
         assert opaque(trusting) == {}

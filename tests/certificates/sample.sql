@@ -39,7 +39,7 @@ CREATE FUNCTION locks() RETURNS void LANGUAGE sql AS $$ SELECT pg_advisory_lock(
 CREATE FUNCTION kills(int) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN
   RETURN pg_terminate_backend($1) OR pg_cancel_backend($1);
 END $$;
---: f dynamic TEMP|OPAQUE /
+--: f dynamic TEMP|OPAQUE|UNREAD /
 CREATE FUNCTION dynamic(text) RETURNS void LANGUAGE plpgsql AS $$ BEGIN EXECUTE $1; END $$;
 --: f hides_in_comment SETTING|LOCK|OPAQUE /
 CREATE FUNCTION hides_in_comment() RETURNS void LANGUAGE plpgsql AS $$ BEGIN

@@ -138,6 +138,14 @@ impl Connections {
         }
     }
 
+    /// Returns whether the types that this server's functions keep are those of a client with these settings.
+    pub(crate) fn has_types_for(&self, server: Token, wanted: &Settings) -> bool {
+        match self.get(server) {
+            Some(Conn::Server(server)) => server.session.lasting.types.suit(wanted),
+            _ => false,
+        }
+    }
+
     /// Puts a connection into the table. Its deadline is checked, if it has one.
     pub(crate) fn insert(&mut self, conn: Conn, now: Time) -> Token {
         if conn.has_deadline() {

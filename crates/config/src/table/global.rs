@@ -225,8 +225,9 @@ process_settings! { {
         /// How to treat a server whose session state pgweir can't reset with certainty. The statements that have run on
         /// it may have called functions that leave such state (in languages like PL/Perl and PL/Python, C functions that
         /// pgweir does not know, dblink; SHOW CATALOG names one). Or the server's user is a superuser, may become one, or
-        /// may call `pg_backup_start` or `pg_replication_origin_session_setup`. `close`: close the server. `ignore`:
-        /// reset it as far as possible, and accept that the next client may see that state.
+        /// may call `pg_backup_start` or `pg_replication_origin_session_setup`. Or PL/pgSQL functions may keep types of
+        /// another `search_path` or of temporary tables (docs/sessions.md). `close`: close the server. `ignore`: reset it
+        /// as far as possible, and accept that the next client may see that state.
         unclean: Unclean = "close", reloads, now;
         /// As long as a pool has at most this number of clients, each client keeps the server that it got, if there
         /// are enough servers. 0: servers go back to the pool at the end of each transaction.

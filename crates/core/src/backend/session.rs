@@ -3,6 +3,7 @@
 //! must be inspected or cleaned before it is lent again.
 
 mod clean_needs;
+mod compiled_types;
 mod extension;
 mod inspections;
 mod lasting;
@@ -27,11 +28,11 @@ pub use self::{
 };
 use super::{ClientNames, InternalQuery, SettingsNow};
 use crate::{
-    Connected,
+    Catalog, Connected,
     base::conditions::first_of,
     session::{
         Class, Dialect, Effects, RecentTexts, SessionChanges, Settings, Tracked, TrackedNames,
-        is_identity,
+        is_identity, runs_unread_code,
     },
     signal::{Rights, Signals},
 };
@@ -121,9 +122,13 @@ impl ServerSession {
     /// Compares the certificates in force with those of the transaction, after all requests were answered. If they
     /// differ, the texts of the transaction may have had effects that the former certificates did not contain.
     #[inline]
-    pub fn check_certificates(&mut self, generation: u64) {
-        if self.transaction.end_certified(generation) {
-            self.changes.raise(Class::Opaque);
+    pub fn check_certificates(&mut self, catalog: &Catalog) {
+        let Some(by) = self.transaction.end_certified(catalog.generation()) else {
+            return;
+        };
+        self.changes.raise(Class::Opaque);
+        if by < catalog.code_since() {
+            self.note_unread_code();
         }
     }
 
@@ -148,6 +153,7 @@ impl ServerSession {
         let is_unseen = self.changes.effects().intersects(NOT_REPORTED);
         if is_complete && !self.extension.is_new() && !is_unseen {
             self.changes.note_inspected();
+            self.lasting.types.note_settings(self.settings.held());
         }
     }
 
@@ -178,10 +184,25 @@ impl ServerSession {
 
     /// Notes that a client's text, or a message with such effects, is sent.
     pub fn note(&mut self, effects: Effects, text: &[u8]) {
+        let is_unread = effects.contains(Effects::OPAQUE) && runs_unread_code(text, self.dialect);
+        let effects = match is_unread {
+            true => effects | Effects::UNREAD,
+            false => effects,
+        };
         let class = self.transaction.note_effects(effects);
         self.lasting.note_text(effects, class);
         self.clean.count_text(effects.class());
         self.changes.note(effects, class, text, self.dialect);
+        let (transaction, held) = (self.transaction.effects(), self.settings.held());
+        self.lasting.types.note(effects, transaction, held);
+        self.clean.note_made(effects, text);
+    }
+
+    /// Notes that code runs which pgweir has not read.
+    pub fn note_unread_code(&mut self) {
+        self.changes.raise(Class::Opaque);
+        self.lasting.types.note_any();
+        self.clean.note_made(Effects::UNREAD, b"");
     }
 
     /// Returns whether the session must be inspected before the client gets the end of its request.
@@ -331,6 +352,7 @@ impl ServerSession {
     pub fn settings_cleaned(&mut self) {
         self.settings.note_reset();
         self.changes.note_cleaned();
+        self.lasting.types.note_cleaned();
         if self.sequences != Sequences::None {
             self.changes.raise(Class::Sequences);
         }

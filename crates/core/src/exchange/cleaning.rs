@@ -9,11 +9,14 @@ use crate::{
     Actions, Token,
     backend::{InternalAnswer, InternalQuery, Retirement, Server},
     effect::Env,
-    session::{BASELINE, Baseline, Class, Clean, Cleaned, ToDeallocate, is_identity},
+    session::{BASELINE, Baseline, Class, Clean, Cleaned, Questions, ToDeallocate, is_identity},
 };
 
 /// The longest time that a clean may take, in microseconds.
 const CLEAN_PATIENCE: u64 = 2_000_000;
+
+/// The reason for closing a server whose client had a temporary object with the name of a type.
+const HIDDEN_TYPES: &str = "its functions may keep types of temporary objects";
 
 impl Exchange<'_> {
     /// Cleans a server's session.
@@ -34,7 +37,10 @@ impl Exchange<'_> {
             clean.changes_role = true;
             clean.changes_plans = true;
         }
-        clean.asks_rights |= runs_unread_code;
+        clean.asks.rights |= runs_unread_code;
+        let made = server.session.clean.made();
+        clean.asks.temp = made.has_any && certificates.has_declared_types();
+        let hides_types = certificates.has_types_like(made);
         let follows = self.env.snapshot.config.settings.max_prepared_statements > 0;
         let knows_all = !is_unknown && follows && server.session.client_names.are_pooled();
         let sql = server.session.sql_statements.held().clone();
@@ -55,6 +61,10 @@ impl Exchange<'_> {
         let pool = server.pool();
         if let Some(pool) = self.pools.get_mut(pool) {
             pool.stats.now.clean_count += 1;
+        }
+        let ignores = self.env.snapshot.config.settings.unclean == Unclean::Ignore;
+        if hides_types && !ignores {
+            self.pools.retire_unclean(server, HIDDEN_TYPES);
         }
         if is_opaque && lacks_baseline {
             server
@@ -129,7 +139,10 @@ pub(super) fn clean_of(server: &Server) -> Clean {
         changes_role: changes.affects_role() || has_role,
         changes_plans: changes.affects_plans(),
         reseeds: server.session.extension.last().is_none(),
-        asks_rights: server.session.clean.must_ask_rights(),
+        asks: Questions {
+            rights: server.session.clean.must_ask_rights(),
+            temp: false,
+        },
         version: major_version(server),
     }
 }

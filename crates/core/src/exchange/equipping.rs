@@ -26,6 +26,12 @@ impl Exchange<'_> {
         out: &mut Actions,
     ) -> Option<Effect> {
         let now = self.env.now;
+        let (_, server) = self.connections.known_pair(client_conn, server_conn, out)?;
+        if server.session.lasting.types.are_any()
+            && let Some(replace) = self.replace_for_types(server_conn, client_conn, out)
+        {
+            return Some(replace);
+        }
         let (client, server) = self.connections.known_pair(client_conn, server_conn, out)?;
         debug_assert_eq!(server.unfinished(), None, "at the beginning of a loan");
         client.request.note_transaction(now);
@@ -49,7 +55,7 @@ impl Exchange<'_> {
             .is_some_and(|pool| pool.terms.carries_sessions)
         {
             // The client logged in before its pool carried session state, so what it changes is not recorded.
-            server.session.changes.raise(Class::Opaque);
+            server.session.note_unread_code();
         }
         let start = out.scratch.len();
         let names = self.env.directory.names();

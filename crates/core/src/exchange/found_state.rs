@@ -49,6 +49,9 @@ impl Exchange<'_> {
             is_too_much || is_pinning(context, server, &settings.pin_parameters);
         pins.insert_if(Pin::Parameter, pins_by_parameter);
         server.session.changes.note_inspected();
+        if !failed {
+            server.session.lasting.types.note_settings(&context.wanted);
+        }
         let pool = server.pool();
         if inspection == Inspection::TooLong
             && let Some(pool) = self.pools.get_mut(pool)

@@ -13,6 +13,7 @@
 //! server, refuse a client, move a client's channels to its listener, settle kept servers for clients that wait.
 
 mod cleaning;
+mod compiled_types;
 mod defaults;
 mod equipping;
 mod found_state;

@@ -44,6 +44,9 @@ impl Lending<'_> {
         };
         let at_login = context.is_some_and(|context| context.unproven);
         let idle = match (self.pools.get_mut(pool), context) {
+            (Some(pool), Some(context)) if pool.catalog.certificates.types_depend_on_path() => {
+                pool.take_idle_that(|server| table.has_types_for(server, &context.wanted))
+            }
             (Some(pool), Some(context)) => {
                 pool.take_idle_that(|server| table.holds(server, &context.wanted, &context.sql))
             }

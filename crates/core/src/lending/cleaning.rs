@@ -28,16 +28,21 @@ impl Lending<'_> {
         if server.session.lasting.outlives_clean() {
             return true;
         }
-        if server.session.changes.class() != Class::Opaque {
+        let has_types = server.session.lasting.types.suit_nobody();
+        let is_opaque = server.session.changes.class() == Class::Opaque;
+        if !is_opaque && !has_types {
             return false;
         }
-        let may_have_misread = server.session.lasting.may_have_misread_bodies();
+        let may_have_misread = is_opaque && server.session.lasting.may_have_misread_bodies();
         let Some(pool) = self.pools.get_mut(server.pool()) else {
             return may_have_misread;
         };
         pool.use_current_catalog();
-        let has_misread = may_have_misread && !pool.catalog.certificates.has_no_functions();
-        has_misread || !ignores && pool.catalog.certificates.unclean_reason().is_some()
+        let certificates = &pool.catalog.certificates;
+        let has_misread = may_have_misread && !certificates.has_no_functions();
+        let is_unclean = is_opaque && certificates.unclean_reason().is_some()
+            || has_types && certificates.types_depend_on_path();
+        has_misread || !ignores && is_unclean
     }
 
     /// Does for a client that has left what pgweir does at the end of a transaction, unless replies are outstanding. If
@@ -51,8 +56,7 @@ impl Lending<'_> {
             return;
         }
         let was_opaque = server.session.changes.class() == Class::Opaque;
-        let generation = server.shared.catalog.generation();
-        server.session.check_certificates(generation);
+        server.session.check_certificates(&server.shared.catalog);
         let is_opaque = server.session.changes.class() == Class::Opaque;
         if server.is_outside_transaction() {
             let env = &self.env;

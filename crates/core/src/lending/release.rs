@@ -13,7 +13,7 @@ use crate::{
     connections::Conn,
     effect::{ClientEffect, Effect, PoolEffect, RestartEffect, SessionEffect},
     pool::{Grant, PoolId, Waiter},
-    pooling::EVICTED,
+    pooling::{EVICTED, LocalPool},
     session::Class,
 };
 
@@ -51,8 +51,7 @@ impl Lending<'_> {
         {
             return;
         }
-        let generation = server.shared.catalog.generation();
-        server.session.check_certificates(generation);
+        server.session.check_certificates(&server.shared.catalog);
         let is_retired = server.retirement.is_required();
         let is_uninspected = server.session.inspections.is_missing();
         let is_costly = server.session.settings.take_news()
@@ -168,6 +167,10 @@ impl Lending<'_> {
         };
         let is_doubtful = server.session.lasting.outlives_clean()
             || server.session.changes.class() == Class::Opaque;
+        let depends_on_path = |pool: &LocalPool| pool.catalog.certificates.types_depend_on_path();
+        let is_doubtful = is_doubtful
+            || server.session.lasting.types.suit_nobody()
+                && self.pools.get(server.pool()).is_some_and(depends_on_path);
         let closes = is_doubtful && self.may_survive_clean(conn);
         let Some(server) = self.connections.known_server(conn, out) else {
             return;

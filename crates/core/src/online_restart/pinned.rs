@@ -141,6 +141,8 @@ pub(super) fn restore_session(
     if pinned.has(facts::MUST_ASK_RIGHTS) {
         session.clean.demand_rights();
     }
+    // The names that texts have used in the process before this one are not known.
+    session.note_unread_code();
     session
         .inspections
         .demand_exact(pinned.has(facts::MUST_BE_EXACT));

@@ -45,7 +45,7 @@ impl ClientMessages<'_> {
 
     fn begin_ddl(&mut self, change: Change) {
         let catalog = &self.server.shared.catalog;
-        if change == Change::Any {
+        if change >= Change::Tables {
             // A text with unknown effects may prepare statements as well.
             self.server.session.client_names.hide();
             self.server.session.clean.demand_rights();
@@ -54,7 +54,11 @@ impl ClientMessages<'_> {
         match change {
             Change::No => {}
             Change::Quiet => transaction.begin_quiet_ddl(|| catalog.quiet_begins()),
-            Change::Any => transaction.begin_ddl(|| catalog.ddl_begins()),
+            Change::Tables => transaction.begin_ddl(|| catalog.ddl_of_tables_begins()),
+            Change::Any => {
+                transaction.begin_ddl(|| catalog.ddl_begins());
+                catalog.note_new_code();
+            }
         }
     }
 

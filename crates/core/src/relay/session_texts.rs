@@ -142,6 +142,7 @@ impl ClientMessages<'_> {
             self.server.session.changes.note_literal_sets(pairs);
         }
         if !is_whole {
+            self.server.session.note_unread_code();
             self.read_on_later(message);
         } else if tag == frontend::FUNCTION_CALL {
             self.note_call(message.body());

@@ -225,6 +225,14 @@ pub(crate) fn put_in_force(evaluated: Evaluated, now: Time, out: &mut Actions) {
     } = evaluated;
     let catalog = reading.catalog();
     catalog.finish(&reading, findings, now);
+    if let Some((function, name)) = catalog.type_news() {
+        let text = format!(
+            "database {database}: PL/pgSQL keeps the types of function {function} for the session, and several schemas have \
+             a type or table {name}; a server that has called the function is closed before a client with another \
+             search_path or role gets it; to avoid this, name the schema in DECLARE, or add SET search_path to the function"
+        );
+        out.log(Level::Log, "", text);
+    }
     if let Some(reason) = catalog.news() {
         let text = format!(
             "database {database}: no statement is certain to leave its session as it was: {reason}; \

@@ -10,6 +10,7 @@
 //! when the catalog was read can be mistaken for another with a probability of 1 in 2^64 for each stored name.
 
 mod body;
+mod declared_types;
 mod extensions;
 mod facts;
 mod graph;
@@ -22,13 +23,15 @@ use std::{
     sync::Arc,
 };
 
+use declared_types::DeclaredTypes;
+pub use declared_types::MadeNames;
 pub use facts::{Facts, Identity};
 use names::NameTable;
 pub(crate) use shared_builtins::SharedBuiltins;
 
 use crate::base::memory::OVERHEAD;
 
-use super::sql::{Effects, Name, NameEffects, builtin_effects, is_found_as_word};
+use super::sql::{CHANGE, Effects, Name, NameEffects, builtin_effects, is_found_as_word};
 
 /// The statements that read the facts from a server, as one simple query. The statements work under any settings.
 /// [`Facts`] takes the rows.
@@ -121,6 +124,10 @@ struct Cleaning {
     unclean_reason: Option<Box<str>>,
     /// The function that closes the connections of postgres_fdw, quoted for SQL.
     disconnects: Option<Arc<str>>,
+    /// The types that PL/pgSQL functions keep for the session.
+    types: DeclaredTypes,
+    /// A hash of all functions and their types.
+    code: u64,
 }
 
 /// The code of a database that may do DDL.
@@ -175,6 +182,7 @@ impl Certificates {
         size_of::<Known>()
             + known.words.bytes()
             + bytes_of(&known.calls)
+            + known.cleaning.types.bytes()
             + (known.names.session_readers.capacity() + changers) * (size_of::<Name>() + 1)
             + customs.map(|name| name.len() + 3 * OVERHEAD).sum::<usize>()
             + opaque_objects
@@ -199,14 +207,22 @@ impl Certificates {
     #[must_use]
     pub fn unread() -> Self {
         let mut known = Known::default();
-        known.add_to_every_text(Effects::OPAQUE);
+        known.add_to_every_text(Effects::OPAQUE | Effects::UNREAD);
         Self::of(known)
     }
 
-    /// Returns these certificates for the time after a possible change of the catalog: every text is opaque. The
-    /// effects of words still show which texts may do DDL.
+    /// Returns these certificates for the time after a possible change of the catalog: every text is opaque, and may run
+    /// new code. The effects of words still show which texts may do DDL.
     #[must_use]
     pub fn outdated(&self, generation: u64) -> Self {
+        let mut outdated = self.outdated_by_tables(generation);
+        Arc::make_mut(&mut outdated.known).add_to_every_text(Effects::UNREAD);
+        outdated
+    }
+
+    /// Like [`outdated`](Self::outdated), but there is no new code.
+    #[must_use]
+    pub fn outdated_by_tables(&self, generation: u64) -> Self {
         let mut known = (*self.known).clone();
         known.generation = generation;
         known.is_read = false;
@@ -222,7 +238,7 @@ impl Certificates {
         let mut known = facts.conclude();
         known.generation = generation;
         if known.words.len() > NAMES_MAX {
-            known.add_to_every_text(Effects::OPAQUE);
+            known.add_to_every_text(Effects::OPAQUE | Effects::UNREAD);
             known.opaque_reason = Some("too many of its functions and relations are opaque".into());
         }
         Self::of(known)
@@ -282,12 +298,12 @@ impl Certificates {
     }
 
     /// Returns a number that differs between certificates with different content, those of different databases
-    /// included. A result that was found under certificates with the same id is still valid. The id has 42 bits and is
-    /// never zero.
+    /// included. A result that was found under certificates with the same id is still valid. The id has 64 - [`Effects::KINDS`]
+    /// bits and is never zero.
     #[must_use]
     #[inline]
     pub fn id(&self) -> u64 {
-        self.known.digest >> 22 | 1
+        self.known.digest >> Effects::KINDS | 1
     }
 
     /// Returns the effects that every text may have.
@@ -484,13 +500,17 @@ impl Known {
     fn note(&mut self, kind: &[u8], name: &[u8], traces: NameEffects) {
         let row = [kind, b"/", name].concat();
         let bits = u64::from(traces.read.bits()) << 32 | u64::from(traces.write.bits());
-        self.digest = self.digest.wrapping_add(Name::of(&row).mixed_with(bits));
+        let entry = Name::of(&row).mixed_with(bits);
+        self.digest = self.digest.wrapping_add(entry);
+        if kind == b"f" || (traces.read | traces.write).contains(Effects::UNREAD) {
+            self.cleaning.code = self.cleaning.code.wrapping_add(entry);
+        }
     }
 }
 
 /// Returns whether code with these effects may have done DDL.
 pub(super) fn may_do_ddl(found: Effects) -> bool {
-    found.contains(body::ANYTHING)
+    found.contains(CHANGE)
 }
 
 /// Adds OPAQUE to the effects of code outside of clients' texts, unless all of them are in `PLAIN`. For other effects,
@@ -503,6 +523,8 @@ fn opaque_unless_plain(found: Effects) -> Effects {
         .and(Effects::CHANNELS_VIEW)
         .and(Effects::TERMINATES)
         .and(Effects::CANCELS)
+        .and(Effects::TYPES)
+        .and(Effects::PATH)
         .and(Effects::OF_CODE);
     if found.without(PLAIN).is_empty() {
         found

@@ -13,11 +13,19 @@ pub struct Clean {
     pub changes_plans: bool,
     /// Whether `random()` must get a new random seed. With the extension, the server reports whether this is needed.
     pub reseeds: bool,
-    /// Whether code that pgweir has not read may have run since the last clean. Then the clean also queries what the
-    /// user may have left.
-    pub asks_rights: bool,
+    /// What the clean asks the server.
+    pub asks: Questions,
     /// PostgreSQL's major version.
     pub version: u32,
+}
+
+/// The questions that a clean asks the server after code that pgweir has not read.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Questions {
+    /// What the user may have left in the session that no clean removes.
+    pub rights: bool,
+    /// Whether the session ever had a temporary object. It may have hidden the types of PL/pgSQL functions.
+    pub temp: bool,
 }
 
 /// The prepared statements that a clean deallocates.
@@ -87,6 +95,10 @@ pub const MAY_KEEP_STATE: &str = "EXISTS (SELECT FROM pg_catalog.pg_get_replicat
     AND (rolsuper OR pg_catalog.has_function_privilege(oid, 6006::pg_catalog.oid, 'EXECUTE') \
     OR pg_catalog.has_function_privilege(oid, 2172::pg_catalog.oid, 'EXECUTE')))";
 
+/// Whether the session has ever had a temporary object.
+const HAD_TEMP: &str =
+    " OR pg_catalog.pg_my_temp_schema() OPERATOR(pg_catalog.<>) 0::pg_catalog.oid";
+
 impl Clean {
     /// Returns the end of a simple query that resets the parameters, and nothing else.
     #[must_use]
@@ -131,12 +143,13 @@ impl Clean {
         if self.reseeds {
             text.extend_from_slice(SEED.as_bytes());
         }
-        let may_keep_state = if self.asks_rights {
-            MAY_KEEP_STATE
-        } else {
-            "false"
+        let (rights, temp) = match (self.asks.rights, self.asks.temp) {
+            (true, true) => (MAY_KEEP_STATE, HAD_TEMP),
+            (true, false) => (MAY_KEEP_STATE, ""),
+            (false, true) => ("false", HAD_TEMP),
+            (false, false) => ("false", ""),
         };
-        for part in [LOCKS_AND_COUNTS, may_keep_state, FROM_STATEMENTS] {
+        for part in [LOCKS_AND_COUNTS, rights, temp, FROM_STATEMENTS] {
             text.extend_from_slice(part.as_bytes());
         }
         text
@@ -155,7 +168,10 @@ mod tests {
                 changes_role: class == Class::Opaque,
                 changes_plans: class == Class::Opaque,
                 reseeds: false,
-                asks_rights: version >= 18,
+                asks: Questions {
+                    rights: version >= 18,
+                    temp: version >= 18,
+                },
                 version,
             };
             let statements = ToDeallocate::Named(names.to_vec());
@@ -172,6 +188,7 @@ mod tests {
         assert!(opaque.contains("RESET ROLE;RESET ALL;DISCARD PLANS;SET LOCAL lock_timeout"));
         assert!(opaque.contains(";DEALLOCATE \"a\"\"b\";SELECT s.\"F\"();SELECT "));
         assert!(opaque.contains("pg_has_role(SESSION_USER"));
+        assert!(opaque.contains("pg_my_temp_schema() OPERATOR"));
         assert!(text(Class::Opaque, 16, &[]).contains(",false FROM pg_catalog.pg_prepared"));
     }
 

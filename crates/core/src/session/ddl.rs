@@ -35,10 +35,10 @@
 //! uncertified. The catalog then counts the quiet transaction as DDL (`Catalog::quiet_begins`).
 
 use super::{
-    Certificates, Dialect,
+    Certificates, Dialect, Effects,
     scan::DdlWords,
     sql::{
-        NAME_MAX,
+        NAME_MAX, builtin_effects,
         pieces::{Piece, pieces, writes_to_catalogs},
         reads_session,
     },
@@ -52,6 +52,8 @@ pub enum Change {
     No,
     /// The text can't make anything opaque.
     Quiet,
+    /// The text makes no code, and no type of a PL/pgSQL variable.
+    Tables,
     /// The text may change anything.
     Any,
 }
@@ -99,6 +101,7 @@ pub fn catalog_change(text: &[u8], dialect: Dialect, certificates: &Certificates
         utf8: dialect == Dialect::Utf8 && certificates.is_utf8(),
         is_quiet_database: certificates.every_text().is_empty()
             && !certificates.has_event_triggers(),
+        fires_unread_code: certificates.may_have_new_code() || certificates.has_event_triggers(),
     };
     let pieces: Vec<_> = pieces(text).collect();
     let statements = pieces.split(|piece| *piece == Piece::Symbol(b';'));
@@ -106,10 +109,46 @@ pub fn catalog_change(text: &[u8], dialect: Dialect, certificates: &Certificates
     changes.max().unwrap_or(Change::No)
 }
 
+/// Returns whether a text that may change any session state runs code that it does not contain itself as SQL, apart from the
+/// functions and relations that it names.
+#[must_use]
+pub fn runs_unread_code(text: &[u8], dialect: Dialect) -> bool {
+    const READ: [&str; 16] = words(
+        "alter drop comment grant revoke vacuum analyze analyse reindex cluster refresh repack call \
+         security import reassign",
+    );
+    let pieces: Vec<_> = pieces(text).collect();
+    let is_read = |statement: &[Piece<'_>]| {
+        let mut words = statement.iter().filter(|piece| piece.name().is_some());
+        let Some(first) = words.next() else {
+            return !statement.contains(&Piece::Broken);
+        };
+        let is = |list: &[&str]| first.name().is_some_and(|first| is_any(first, list));
+        let mut kind = || words.find(|piece| !BEFORE_KIND.iter().any(|word| piece.is(word)));
+        !statement.contains(&Piece::Broken)
+            && (is(&PLAIN)
+                || is(&READ)
+                || is(&["create"])
+                    && kind().is_some_and(|kind| CREATED_QUIETLY.iter().any(|word| kind.is(word))))
+    };
+    let runs_any = |piece: &Piece<'_>| {
+        let builtin = piece.name().and_then(builtin_effects);
+        builtin.is_some_and(|effects| super::certificates::may_do_ddl(effects.read))
+    };
+    text.is_empty()
+        || dialect == Dialect::Unreadable
+        || pieces.iter().any(runs_any)
+        || !pieces
+            .split(|piece| *piece == Piece::Symbol(b';'))
+            .all(is_read)
+}
+
 struct Reader<'c> {
     certificates: &'c Certificates,
     utf8: bool,
     is_quiet_database: bool,
+    /// Whether any DDL may run code that pgweir has not read.
+    fires_unread_code: bool,
 }
 
 impl Reader<'_> {
@@ -128,17 +167,22 @@ impl Reader<'_> {
         let is_first = |list: &[&str]| is_any(first, list);
         let second = words.next().unwrap_or_default();
         let commits_prepared = is_first(&["commit"]) && is_any(second, &["prepared"]);
-        if commits_prepared || self.calls_ddl(pieces) || writes_to_catalogs(pieces) {
+        let called = self.change_by_calls(pieces);
+        if commits_prepared || called == Change::Any || writes_to_catalogs(pieces) {
             return Change::Any;
         }
         if is_first(&PLAIN) {
-            return Change::No;
+            return called;
         }
-        if !self.is_quiet_database {
+        if self.fires_unread_code {
             return Change::Any;
         }
         if is_first(&["drop"]) {
-            return Change::Quiet;
+            return if self.is_quiet_database {
+                Change::Quiet
+            } else {
+                Change::Tables
+            };
         }
         let is_quiet = if is_first(&["create"]) {
             self.is_quiet_create(pieces)
@@ -149,19 +193,35 @@ impl Reader<'_> {
         } else {
             is_first(&QUIET)
         };
-        if is_quiet && self.are_harmless(pieces) {
+        if is_quiet && self.certificates.has_types_named_by(pieces) {
+            Change::Any
+        } else if self.is_quiet_database
+            && is_quiet
+            && called == Change::No
+            && self.are_harmless(pieces)
+        {
             Change::Quiet
+        } else if is_quiet && self.are_read(pieces) {
+            Change::Tables
         } else {
             Change::Any
         }
     }
 
-    /// Returns whether the text names or reaches a function that may do DDL.
-    fn calls_ddl(&self, pieces: &[Piece<'_>]) -> bool {
-        pieces.iter().filter_map(Piece::name).any(|name| {
+    /// Returns the change that the functions make which the text names or reaches.
+    fn change_by_calls(&self, pieces: &[Piece<'_>]) -> Change {
+        let changes = pieces.iter().filter_map(Piece::name).map(|name| {
             let traces = self.certificates.any_word(name);
-            super::certificates::may_do_ddl(traces.read | traces.write)
-        })
+            let found = traces.read | traces.write;
+            if !super::certificates::may_do_ddl(found) {
+                Change::No
+            } else if found.contains(Effects::UNREAD) || builtin_effects(name).is_some() {
+                Change::Any
+            } else {
+                Change::Tables
+            }
+        });
+        changes.max().unwrap_or(Change::No)
     }
 
     fn is_quiet_create(&self, pieces: &[Piece<'_>]) -> bool {
@@ -202,12 +262,24 @@ impl Reader<'_> {
         })
     }
 
+    /// Returns whether the catalog shows what all names in the statement mean.
+    fn are_read(&self, pieces: &[Piece<'_>]) -> bool {
+        pieces.iter().all(|piece| match *piece {
+            Piece::Word(name) => self.is_known(name),
+            Piece::Quoted(name) => self.is_known(name) && !name.contains(&b'"'),
+            Piece::Text(text) => !text.contains(&b'\\'),
+            Piece::Value(_) | Piece::Symbol(_) => true,
+            Piece::Broken => false,
+        })
+    }
+
+    fn is_known(&self, name: &[u8]) -> bool {
+        name.len() <= NAME_MAX && (self.utf8 || name.is_ascii())
+    }
+
     fn is_harmless(&self, name: &[u8]) -> bool {
         let traces = self.certificates.any_word(name);
-        traces.read.is_empty()
-            && traces.write.is_empty()
-            && name.len() <= NAME_MAX
-            && (self.utf8 || name.is_ascii())
+        traces.read.is_empty() && traces.write.is_empty() && self.is_known(name)
     }
 }
 
@@ -231,14 +303,15 @@ mod tests {
     use super::*;
 
     fn database() -> Certificates {
-        let rows: [[&str; 4]; 7] = [
+        let rows: [[&str; 4]; 8] = [
             ["e", "utf8", "", ""],
             ["r", "orders", "", ""],
             ["r", "serials", "", "SEQUENCE"],
             ["r", "audited", "", "SETTING OPAQUE"],
             ["f", "clean", "", ""],
             ["f", "dirty", "SETTING OPAQUE", ""],
-            ["f", "dynamic", "OPAQUE TEMP", ""],
+            ["f", "dynamic", "OPAQUE TEMP UNREAD", ""],
+            ["f", "makes_tables", "OPAQUE TEMP", ""],
         ];
         Certificates::from_rows(1, rows.iter().map(|row| row.map(str::as_bytes)))
     }
@@ -295,6 +368,37 @@ mod tests {
     }
 
     #[test]
+    fn ddl_that_makes_no_code() {
+        check(
+            Change::Tables,
+            &[
+                "CREATE TABLE t (a serial)",
+                "CREATE TABLE t (a \"serial\")",
+                "ALTER TABLE orders ADD b \"bigserial\"",
+                "CREATE TABLE t (a int GENERATED ALWAYS AS IDENTITY)",
+                "CREATE TABLE t (a int DEFAULT nextval('q'))",
+                "CREATE TABLE t (a int DEFAULT dirty())",
+                "CREATE TABLE t (a int DEFAULT \"dirty\"())",
+                "CREATE TABLE t (LIKE serials)",
+                "CREATE TABLE t () INHERITS (audited)",
+                "CREATE TABLE dirty ()",
+                "CREATE TABLE t AS EXECUTE p",
+                "CREATE VIEW v AS SELECT * FROM audited",
+                "ALTER TABLE orders ENABLE ROW LEVEL SECURITY",
+                "CREATE INDEX ON orders (dirty(a))",
+                "ALTER TABLE audited RENAME TO harmless",
+                "ALTER TABLE orders RENAME TO audited",
+                "ALTER TABLE orders ALTER a ADD GENERATED ALWAYS AS IDENTITY",
+                "ALTER TABLE orders ALTER a SET DEFAULT dirty()",
+                "VACUUM audited",
+                "ANALYSE audited",
+                "SELECT makes_tables()",
+                "CREATE TABLE t AS SELECT makes_tables()",
+            ],
+        );
+    }
+
+    #[test]
     fn ddl_that_may_change_anything() {
         check(
             Change::Any,
@@ -316,30 +420,12 @@ mod tests {
                 "CREATE FOREIGN TABLE t () SERVER s",
                 "CREATE CONSTRAINT TRIGGER t AFTER INSERT ON orders EXECUTE FUNCTION clean()",
                 "CREATE SCHEMA s CREATE VIEW v AS SELECT 1",
-                "CREATE TABLE t (a serial)",
-                "CREATE TABLE t (a \"serial\")",
-                "ALTER TABLE orders ADD b \"bigserial\"",
-                "CREATE TABLE t (a int GENERATED ALWAYS AS IDENTITY)",
-                "CREATE TABLE t (a int DEFAULT nextval('q'))",
-                "CREATE TABLE t (a int DEFAULT dirty())",
-                "CREATE TABLE t (a int DEFAULT \"dirty\"())",
-                "CREATE TABLE t (LIKE serials)",
-                "CREATE TABLE t () INHERITS (audited)",
-                "CREATE TABLE dirty ()",
-                "CREATE TABLE t AS EXECUTE p",
-                "CREATE VIEW v AS SELECT * FROM audited",
                 "CREATE VIEW v AS SELECT * FROM pg_settings",
                 "CREATE VIEW v AS SELECT current_setting('a.b')",
                 "CREATE MATERIALIZED VIEW v AS SELECT \"current_user\"",
                 "CREATE OR REPLACE VIEW v AS SELECT * FROM pg_tables",
-                "ALTER TABLE orders ENABLE ROW LEVEL SECURITY",
-                "CREATE INDEX ON orders (dirty(a))",
                 "CREATE TABLE aaaaaaaaaabbbbbbbbbbccccccccccddddddddddeeeeeeeeeeffffffffffgggg ()",
                 "CREATE TABLE U&\"\\0064irty\" ()",
-                "ALTER TABLE audited RENAME TO harmless",
-                "ALTER TABLE orders RENAME TO audited",
-                "ALTER TABLE orders ALTER a ADD GENERATED ALWAYS AS IDENTITY",
-                "ALTER TABLE orders ALTER a SET DEFAULT dirty()",
                 "ALTER FUNCTION clean() SET search_path = ''",
                 "ALTER TYPE t ADD ATTRIBUTE b int",
                 "ALTER DOMAIN d ADD CHECK (true)",
@@ -351,13 +437,11 @@ mod tests {
                 "SELECT \"dynamic\"()",
                 "IMPORT FOREIGN SCHEMA s FROM SERVER x INTO y",
                 "VACUUM",
-                "VACUUM audited",
                 "VACUUM FULL",
                 "VACUUM (FULL, ANALYZE off)",
                 "vacuum full freeze verbose analyze",
                 "ANALYZE VERBOSE",
                 "ANALYSE",
-                "ANALYSE audited",
                 "REINDEX INDEX i",
                 "REINDEX (VERBOSE) INDEX i",
                 "REINDEX SCHEMA s",
@@ -380,6 +464,11 @@ mod tests {
         let found = |text: &str| catalog_change(text.as_bytes(), Dialect::Utf8, &unknown);
         assert_eq!(found("CREATE TABLE t ()"), Change::Any);
         assert_eq!(found("DROP TABLE t"), Change::Any);
+        let by_tables = database().outdated_by_tables(2);
+        for text in ["CREATE TABLE t ()", "DROP TABLE t"] {
+            let found = catalog_change(text.as_bytes(), Dialect::Utf8, &by_tables);
+            assert_eq!(found, Change::Tables, "{text}");
+        }
         assert_eq!(found("SELECT 1"), Change::No);
         assert_eq!(
             found("SELECT dynamic()"),

@@ -39,12 +39,12 @@ mod statement_description;
 mod word_list;
 
 pub use baseline::{BASELINE, Baseline, SHOWN};
-pub use certificates::{Certificates, Facts};
+pub use certificates::{Certificates, Facts, MadeNames};
 pub use changes::SessionChanges;
-pub use clean::{Clean, Cleaned, MAY_KEEP_STATE, ToDeallocate};
+pub use clean::{Clean, Cleaned, MAY_KEEP_STATE, Questions, ToDeallocate};
 pub use context::{Context, Turns, Unlisted};
 pub use custom_parameters::CustomParameters;
-pub use ddl::{Change, catalog_change};
+pub use ddl::{Change, catalog_change, runs_unread_code};
 pub use fingerprint::Fingerprint;
 pub use literals::{Literals, names_mean_the_same};
 pub use names::{BindingId, Bindings, Names, statement_key};

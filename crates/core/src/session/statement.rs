@@ -24,7 +24,7 @@ const SHARDS: usize = 16;
 /// The value of `verdict` before the text was scanned: no certificates have this number.
 const NO_VERDICT: u64 = u64::MAX;
 /// The low bits of a verdict hold the effects; the others identify the certificates under which they were found.
-const EFFECTS_BITS: u32 = 22;
+const EFFECTS_BITS: u32 = Effects::KINDS;
 
 /// One statement: its text and the types of its parameters. Two statements are the same if both are equal.
 pub struct Statement {

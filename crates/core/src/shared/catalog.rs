@@ -71,6 +71,8 @@ pub struct Catalog {
     others: Arc<Catalogs>,
     /// The generation of the certificates in force. Workers compare it with theirs.
     generation: AtomicU64,
+    /// The generation since which the functions of the database, and the types of their variables, are the same.
+    code_since: AtomicU64,
     state: Mutex<State>,
     /// The number of the schema in force. Only statements of clients change it.
     schema: AtomicU32,
@@ -182,7 +184,7 @@ impl Catalogs {
     /// Makes all certificates invalid until the catalogs have been read again, since the settings trust other functions now.
     pub(crate) fn doubt(&self) {
         for catalog in self.living() {
-            catalog.begin_ddl();
+            catalog.begin_ddl(true);
             catalog.end_ddl();
         }
     }
@@ -216,6 +218,12 @@ impl Catalog {
     #[inline]
     pub fn generation(&self) -> u64 {
         self.canonical().generation.load(Ordering::Acquire)
+    }
+
+    /// Returns the generation since which the functions of the database, and the types of their variables, are the same.
+    #[must_use]
+    pub fn code_since(&self) -> u64 {
+        self.canonical().code_since.load(Ordering::Acquire)
     }
 
     /// Returns the certificates in force.
@@ -349,6 +357,9 @@ impl Catalog {
     /// Puts certificates in force.
     fn put(&self, state: &mut State, certificates: Certificates) {
         let generation = self.generation.load(Ordering::Acquire) + 1;
+        if state.certificates.code() != certificates.code() {
+            self.code_since.store(generation, Ordering::Release);
+        }
         state.certificates = certificates.with_generation(generation);
         self.generation.store(generation, Ordering::Release);
     }
@@ -404,6 +415,7 @@ impl Catalog {
         }
         // Workers that have seen the other catalog's generation notice the change.
         self.generation.fetch_max(generation, Ordering::AcqRel);
+        self.code_since.fetch_max(generation + 1, Ordering::AcqRel);
         let certificates = match is_doubtful {
             false => state.certificates.clone(),
             true => state.certificates.outdated(0),

@@ -1,6 +1,9 @@
 //! Why a session must be cleaned before the next loan, and which statements the clean needs.
 
-use crate::{base::stats::TextCounts, session::Class};
+use crate::{
+    base::stats::TextCounts,
+    session::{Class, Effects, MadeNames},
+};
 
 /// The reasons for the next clean of a session.
 #[derive(Debug, Default)]
@@ -10,6 +13,8 @@ pub(crate) struct CleanNeeds {
     is_due: bool,
     /// Whether code that pgweir has not read may have run since the last clean: DO, EXECUTE, or DDL.
     must_ask_rights: bool,
+    /// The names of objects that texts may have made since the last clean.
+    made: MadeNames,
     /// The texts of each class above pure that were sent since they were last counted for the pool.
     texts: TextCounts,
 }
@@ -43,6 +48,21 @@ impl CleanNeeds {
         self.must_ask_rights = true;
     }
 
+    /// Returns the names of objects that texts may have made since the last clean.
+    #[must_use]
+    pub(crate) fn made(&self) -> &MadeNames {
+        &self.made
+    }
+
+    /// Notes a text with these effects.
+    pub(super) fn note_made(&mut self, effects: Effects, text: &[u8]) {
+        if effects.contains(Effects::UNREAD) {
+            self.made.has_any = true;
+        } else if effects.contains(Effects::TEMP) {
+            self.made.add(text);
+        }
+    }
+
     /// Returns the texts that were sent since the last call.
     pub(crate) fn take_texts(&mut self) -> TextCounts {
         std::mem::take(&mut self.texts)
@@ -66,5 +86,6 @@ impl CleanNeeds {
     /// Notes that the session was cleaned.
     pub(super) fn note_cleaned(&mut self) {
         self.must_ask_rights = false;
+        self.made = MadeNames::default();
     }
 }

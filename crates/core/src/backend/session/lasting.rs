@@ -1,5 +1,6 @@
 //! The state of a session that no clean removes.
 
+use super::compiled_types::CompiledTypes;
 use crate::session::{Class, Effects, Settings, outlasts_reset};
 
 /// The state of a session that no clean removes.
@@ -15,6 +16,8 @@ pub struct LastingState {
     /// Whether the session may have state that no clean removes: a library, or functions that were compiled under
     /// another setting.
     outlives_clean: bool,
+    /// The types that functions of PL/pgSQL keep.
+    pub(crate) types: CompiledTypes,
     /// The number of changes of the catalog when the connection was opened.
     changes_at_opening: u64,
     /// This number, from the login until the first loan to a client whose session state is carried.
@@ -105,6 +108,7 @@ impl LastingState {
             may_have_misread_bodies,
             has_run_opaque_text,
             outlives_clean,
+            types: CompiledTypes::default(),
             changes_at_opening: 0,
             changes_at_login: None,
         }

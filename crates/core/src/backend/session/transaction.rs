@@ -80,12 +80,12 @@ impl TransactionState {
         self.certified_by
     }
 
-    /// Returns whether the transaction's texts were read by other certificates than those of this generation, and forgets
-    /// by which.
+    /// Returns the generation of the certificates by which the transaction's texts were read, if it is not this one, and
+    /// forgets it.
     #[inline]
-    pub(super) fn end_certified(&mut self, generation: u64) -> bool {
+    pub(super) fn end_certified(&mut self, generation: u64) -> Option<u64> {
         let by = self.certified_by.take();
-        by.is_some_and(|by| by != generation)
+        by.filter(|by| *by != generation)
     }
 
     /// Returns whether a text of the transaction may change the catalog.

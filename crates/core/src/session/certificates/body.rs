@@ -7,7 +7,7 @@
 
 use crate::session::{
     sql::{
-        Effects, NAME_MAX, affects_compilation, is_parameter_name,
+        CHANGE, Effects, NAME_MAX, affects_compilation, is_parameter_name,
         pieces::{Piece, last_argument_is_true, pieces, writes_to_catalogs},
         shapes_plans,
     },
@@ -15,7 +15,7 @@ use crate::session::{
 };
 
 /// Any effect, DDL included.
-pub(super) const ANYTHING: Effects = Effects::OPAQUE.and(Effects::TEMP);
+pub(super) const ANYTHING: Effects = CHANGE.and(Effects::UNREAD);
 /// Any effect, also on how PL/pgSQL compiles functions for the rest of the session.
 pub(super) const COMPILES: Effects = ANYTHING.and(Effects::LIBRARY);
 
@@ -33,6 +33,17 @@ const OTHER_STATEMENTS: [&str; 42] = words(
      release repack reset revoke rollback savepoint security set show start unlisten vacuum wait \
      declare into using property",
 );
+/// Those of them that run no code but what their words name.
+const READ_STATEMENTS: [&str; 24] = words(
+    "alter analyse analyze call checkpoint cluster comment commit copy deallocate discard drop \
+     grant listen refresh reindex reset revoke rollback set unlisten vacuum into pg_temp",
+);
+/// Kinds of objects whose CREATE runs no other code either.
+const READ_KINDS: [&str; 5] = words("table view sequence index materialized");
+/// Words that may stand between CREATE and the kind.
+const BEFORE_KIND: [&str; 8] = words("or replace unique unlogged temp temporary local global");
+/// Parameters that decide which objects names mean.
+const OF_NAMES: [&str; 3] = words("search_path role session_authorization");
 /// Words that may follow a word that begins an expression after THEN or ELSE.
 const OPERATOR_WORDS: [&str; 9] = words("else when end and or is in not like");
 /// Words that may follow the table's name in INSERT, and never do in SELECT INTO.
@@ -69,6 +80,8 @@ pub(super) struct Verdict {
 pub(super) trait Listener {
     /// Receives a word or quoted identifier, and returns the effects of PostgreSQL's own function of that name.
     fn name(&mut self, name: &[u8]) -> Effects;
+    /// Receives the whole body.
+    fn pieces(&mut self, _: &[Piece<'_>]) {}
     /// Receives the name of a custom parameter in the body.
     fn custom(&mut self, name: &[u8]);
 }
@@ -86,6 +99,7 @@ pub(super) fn read(
         verdict: Verdict::default(),
     };
     reader.words(utf8, listener);
+    listener.pieces(reader.pieces);
     match language {
         Language::Sql => reader.sql_statements(),
         Language::PlPgSql => reader.plpgsql_statements(),
@@ -142,11 +156,19 @@ impl<'p> Reader<'p> {
         self.verdict.found |= found;
     }
 
-    fn doubt(&mut self, word: &[u8]) {
-        let found = match word.eq_ignore_ascii_case(b"load") {
+    fn doubt(&mut self, at: usize, word: &[u8]) {
+        let is = |list: &[&str]| is_any(word, list);
+        let found = if is(&["load"]) {
             // A library stays until the end of the session.
-            true => ANYTHING | Effects::LIBRARY,
-            false => ANYTHING,
+            ANYTHING | Effects::LIBRARY
+        } else if is(&["set"]) && (1..3).any(|next| self.is_word(at + next, "plpgsql")) {
+            COMPILES
+        } else if is(&["set", "reset", "discard"]) {
+            CHANGE | Effects::PATH
+        } else if is(&READ_STATEMENTS) || begins(word, "pg_temp") || self.is_read_create(at) {
+            CHANGE
+        } else {
+            ANYTHING
         };
         self.add(found, || {
             format!(
@@ -154,6 +176,14 @@ impl<'p> Reader<'p> {
                 String::from_utf8_lossy(word).to_uppercase()
             )
         });
+    }
+
+    /// Returns whether CREATE of a table or the like stands here.
+    fn is_read_create(&self, at: usize) -> bool {
+        let mut kinds = self.pieces[at..].iter().skip(1);
+        let is = |piece: &Piece<'_>, list: &[&str]| list.iter().any(|word| piece.is(word));
+        let kind = kinds.find(|piece| !is(piece, &BEFORE_KIND));
+        self.is_word(at, "create") && kind.is_some_and(|kind| is(kind, &READ_KINDS))
     }
 
     fn words(&mut self, utf8: bool, listener: &mut impl Listener) {
@@ -184,16 +214,19 @@ impl<'p> Reader<'p> {
             return self.unread();
         }
         if begins(word, "pg_temp") || word.eq_ignore_ascii_case(b"execute") {
-            self.doubt(word);
+            self.doubt(at, word);
         }
         if word.eq_ignore_ascii_case(b"into") && self.is_alias_before_into(at) {
-            self.doubt(word);
+            self.doubt(at, word);
         }
         if let Some(name) = self.parameter_of_call(at, word) {
             if affects_compilation(name) && word.eq_ignore_ascii_case(b"set_config") {
                 self.add(COMPILES, || "it sets a parameter of PL/pgSQL".to_owned());
             }
             listener.custom(name);
+        }
+        if self.may_set_path(at, word) {
+            self.verdict.found |= Effects::PATH;
         }
         let found = listener.name(word);
         if !found.is_empty() && !self.sets_within_transaction(at, word) {
@@ -239,6 +272,20 @@ impl<'p> Reader<'p> {
         is_custom_name(name).then_some(name)
     }
 
+    /// Returns whether this word may set `search_path` or a role, if only until the end of the transaction.
+    fn may_set_path(&self, at: usize, word: &[u8]) -> bool {
+        let next = |back| self.at(at + back);
+        if word.eq_ignore_ascii_case(b"set_config") {
+            return match next(2) {
+                Some(Piece::Text(name)) => !is_parameter_name(name) || is_any(name, &OF_NAMES),
+                _ => self.parameter_of_call(at, word).is_none(),
+            };
+        }
+        is_any(word, &["pg_settings"])
+            || self.is_word(at, "local")
+                && matches!(next(1), Some(Piece::Word(name)) if is_any(name, &OF_NAMES))
+    }
+
     /// Returns whether this is a call of `set_config` for longer than the transaction, with a name that is not a plain
     /// string.
     fn computes_name(&self, at: usize, word: &[u8]) -> bool {
@@ -271,7 +318,7 @@ impl<'p> Reader<'p> {
             if piece.is("into")
                 && !(at > 0 && (self.is_word(at - 1, "insert") || self.is_word(at - 1, "merge")))
             {
-                self.doubt(b"into");
+                self.doubt(at, b"into");
             }
             match piece {
                 Piece::Symbol(b';') => {
@@ -280,7 +327,9 @@ impl<'p> Reader<'p> {
                 }
                 // `(SELECT ..) UNION ..`
                 Piece::Symbol(b'(') if starts => continue,
-                Piece::Word(word) if starts && !is_any(word, &STATEMENTS) => self.doubt(word),
+                Piece::Word(word) if starts && !is_any(word, &STATEMENTS) => {
+                    self.doubt(at, word);
+                }
                 Piece::Word(_) => {}
                 _ if starts => self.unread(),
                 _ => {}
@@ -363,7 +412,7 @@ impl<'p> Reader<'p> {
         {
             return;
         }
-        self.doubt(word);
+        self.doubt(at, word);
     }
 
     /// Returns whether an assignment follows the name of a variable.

@@ -19,6 +19,7 @@ use self::objects::{DatabaseIdentity, FactsSize, OwnObjects, Reasons};
 use super::{
     Known, Name, Trust,
     body::{self, ANYTHING, Language, Listener},
+    declared_types::TypeNames,
     extensions::{self, Extensions},
     graph::{At, Graph, Node},
     opaque_unless_plain, tree,
@@ -26,7 +27,7 @@ use super::{
 use crate::session::{
     sql::{
         self, Effects, affects_compilation, builtin_effects, changes_data, is_harmless,
-        reads_session,
+        pieces::Piece, reads_session,
     },
     word_list::words,
 };
@@ -58,12 +59,13 @@ pub struct Facts {
     names: HashSet<Name>,
     /// PostgreSQL's own objects.
     own: OwnObjects,
+    /// The types of PL/pgSQL functions.
+    types: TypeNames,
     functions: Vec<(At, u32, Box<str>)>,
     relations: Vec<(u32, Box<str>)>,
     /// The reasons why code is opaque.
     reasons: Reasons,
     customs: BTreeSet<Box<[u8]>>,
-    utf8: bool,
     has_event_triggers: bool,
     /// The function that closes the connections of postgres_fdw; empty if clients may call none.
     disconnects: Option<Arc<str>>,
@@ -142,7 +144,7 @@ impl Facts {
             "s" => self.identity.system = Some(row.text(1).parse::<i64>().ok()?.cast_unsigned()),
             "d" => {
                 self.identity.database = Some(row.oid(1)?);
-                self.utf8 = row.text(2) == "UTF8";
+                self.identity.utf8 = row.text(2) == "UTF8";
                 self.identity.is_of_standby = row.text(3) == "t";
             }
             "b" => self.add_builtin(row.oid(1)?, row.text(2), row.text(3) == "f"),
@@ -181,6 +183,10 @@ impl Facts {
             "z" => self.add_own_relation(row.oid(1)?, row),
             "n" => {
                 self.names.insert(Name::of(row.bytes(1)));
+            }
+            "m" => {
+                let name = Name::of(row.bytes(1));
+                self.types.of_several_schemas.insert(name);
             }
             "f" => self.add_function(row.oid(1)?, row),
             "g" => {
@@ -323,7 +329,9 @@ impl Facts {
             self.graph.add_use(user, called);
         } else if let Some(&bits) = self.own.effects.get(&oid) {
             let called = self.graph.at(Node::Function(oid));
-            self.graph.add(called, opaque_unless_plain(bits));
+            let sets = bits.contains(Effects::SETTING);
+            let path = if sets { Effects::PATH } else { Effects::NONE };
+            self.graph.add(called, opaque_unless_plain(bits | path));
             self.graph.add_use(user, called);
             let name = self.own.names.get(&oid).map_or("", |name| name);
             self.reasons.note(called, &format!("it calls {name}"));
@@ -423,6 +431,9 @@ impl Facts {
         if self.trust.certified.contains(name) {
             return;
         }
+        if row.text(8).split(',').any(|name| name == "search_path") {
+            self.graph.set_path(at);
+        }
         self.add_code(at, row.text(7));
         if let Some(support) = row.oid(9) {
             self.add_call(at, support);
@@ -493,6 +504,9 @@ impl Facts {
         let (language, source) = (row.text(3), row.bytes(6));
         if source.is_empty() {
             // There is no body: the function's statements are stored as a tree, or the body is too long to be read.
+            if language == "plpgsql" && self.types.add_unread(row.text(2)) {
+                self.graph.add(at, Effects::TYPES | Effects::PATH);
+            }
             if row.text(7).is_empty() || language == "plpgsql" {
                 self.found(at, ANYTHING, "its body is not read");
             }
@@ -503,10 +517,12 @@ impl Facts {
         } else {
             Language::PlPgSql
         };
-        let utf8 = self.utf8;
+        let utf8 = self.identity.utf8;
         let mut words = Words {
             facts: self,
             function: at,
+            name: row.text(2),
+            language,
         };
         let verdict = body::read(source, language, utf8, &mut words);
         if !verdict.found.is_empty() {
@@ -528,6 +544,8 @@ impl Facts {
 struct Words<'f> {
     facts: &'f mut Facts,
     function: At,
+    name: &'f str,
+    language: Language,
 }
 
 impl Listener for Words<'_> {
@@ -546,6 +564,17 @@ impl Listener for Words<'_> {
             return found | Effects::READS_SESSION;
         }
         found
+    }
+
+    fn pieces(&mut self, pieces: &[Piece<'_>]) {
+        let Facts { graph, types, .. } = self.facts;
+        types.add_made(self.function, pieces);
+        if self.language == Language::PlPgSql
+            && types.add(self.name, pieces)
+            && !graph.has_path(self.function)
+        {
+            graph.add(self.function, Effects::TYPES);
+        }
     }
 
     fn custom(&mut self, name: &[u8]) {

@@ -86,6 +86,11 @@ SELECT 'r', c.oid, c.relname, c.relkind,
     AND c.relnamespace <> 'pg_toast'::regnamespace;
 SELECT 'z', oid, relname, relnamespace = 'pg_catalog'::regnamespace, relkind FROM pg_class
   WHERE oid < 16384 AND (relkind = 'v' OR relkind = 'r' AND relnamespace <> 'pg_catalog'::regnamespace);
+-- Names of types (those of tables, too) and collations that several schemas have.
+SELECT 'm', t.name FROM (SELECT typname, typnamespace, oid FROM pg_type
+    UNION ALL SELECT collname, collnamespace, oid FROM pg_collation) AS t(name, schema, oid)
+  JOIN pg_namespace n ON n.oid = t.schema AND n.nspname !~ '^pg_(temp|toast)'
+  GROUP BY t.name HAVING count(DISTINCT t.schema) > 1 AND max(t.oid) >= 16384;
 -- Names of functions come before bodies, of which only known names are kept.
 SELECT DISTINCT 'n', proname FROM pg_proc WHERE oid >= 16384;
 SELECT 'f', p.oid, p.proname, CASE WHEN l.oid = 12 THEN 'internal' WHEN l.oid = 13 THEN 'c' WHEN l.oid = 14 THEN 'sql'

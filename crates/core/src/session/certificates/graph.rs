@@ -49,6 +49,8 @@ struct Found {
     cause: u32,
     /// Whether plans keep the node's result: a node that reads the session is opaque then.
     is_kept_in_plans: bool,
+    /// Whether the function has a `search_path` of its own, under which all that it calls runs.
+    has_path: bool,
 }
 
 /// Effects of functions whose result differs between sessions, or between clients of one session.
@@ -64,6 +66,9 @@ impl Found {
         if self.is_kept_in_plans && self.bits.intersects(OF_SESSION) {
             self.bits |= Effects::OPAQUE;
         }
+        if self.has_path && self.bits.contains(Effects::TYPES) {
+            self.bits |= Effects::PATH;
+        }
         !was_opaque && bits.contains(Effects::OPAQUE)
     }
 }
@@ -78,6 +83,7 @@ impl Graph {
                 bits: Effects::NONE,
                 cause: next,
                 is_kept_in_plans: false,
+                has_path: false,
             });
         }
         At(place)
@@ -96,6 +102,16 @@ impl Graph {
     /// Records that plans keep the results of this function. Must be called before effects are added to the node.
     pub(super) fn keep_in_plans(&mut self, at: At) {
         self.nodes[at.0 as usize].is_kept_in_plans = true;
+    }
+
+    /// Records that this function has a `search_path` of its own. Must be called before effects are added to the node.
+    pub(super) fn set_path(&mut self, at: At) {
+        self.nodes[at.0 as usize].has_path = true;
+    }
+
+    /// Returns whether this function has a `search_path` of its own.
+    pub(super) fn has_path(&self, at: At) -> bool {
+        self.nodes[at.0 as usize].has_path
     }
 
     /// Returns whether a node is opaque only because plans keep its results.

@@ -3,14 +3,17 @@ use super::*;
 #[test]
 fn nothing_is_clean_before_the_catalog_is_read() {
     let unread = Certificates::default();
-    assert_eq!(unread.every_text(), Effects::OPAQUE);
+    assert_eq!(unread.every_text(), Effects::OPAQUE | Effects::UNREAD);
     assert_ne!(unread.id(), Certificates::none().id());
     let read = Certificates::from_rows(1, [row("r", "accounts", "", "OPAQUE TEMP")]);
     let outdated = read.outdated(2);
     assert_eq!(outdated.generation(), 2);
     assert_ne!(outdated.id(), read.id());
     assert_eq!(outdated.outdated(3).id(), outdated.id());
-    assert_eq!(outdated.every_text(), Effects::OPAQUE);
+    assert_eq!(outdated.every_text(), Effects::OPAQUE | Effects::UNREAD);
+    let by_tables = read.outdated_by_tables(2);
+    assert_eq!(by_tables.every_text(), Effects::OPAQUE);
+    assert!(by_tables.code() == read.code() && outdated.code() != read.code());
     let written = outdated.word(Name::of(b"accounts")).write;
     assert!(written.contains(Effects::TEMP), "it may do DDL");
 }

@@ -48,8 +48,12 @@ pub(super) fn look(
     } else {
         Effects::NONE
     };
+    let found = reader.found | written | certificates.every_text();
     Look {
-        found: reader.found | written | certificates.every_text(),
+        found: match certificates.types_depend_on_path() {
+            true => found,
+            false => found.without(Effects::PATH),
+        },
         by_literals: reader.by_literals,
     }
 }
@@ -350,7 +354,7 @@ impl Reader<'_> {
 }
 
 /// The effects of a call of `set_config` whose arguments the scanner does not understand.
-const SETS: Effects = Effects::SETTING.and(Effects::OPAQUE);
+const SETS: Effects = Effects::SETTING.and(Effects::OPAQUE).and(Effects::PATH);
 
 /// The words with which a statement begins.
 impl Reader<'_> {
@@ -402,7 +406,7 @@ impl Reader<'_> {
                 Effects::NONE
             }
             Key::Listen => Effects::LISTEN,
-            Key::Discard => Effects::DISCARD,
+            Key::Discard => Effects::DISCARD | Effects::PATH,
             Key::Deallocate => Effects::PREPARE,
             Key::Prepare if self.is_prepare_transaction() => Effects::NONE,
             Key::Prepare => Effects::PREPARE,

@@ -288,7 +288,7 @@ mod tests {
             Dialect::Utf8,
             &Certificates::unread(),
         );
-        assert_eq!(other, Effects::OPAQUE);
+        assert_eq!(other, Effects::OPAQUE | Effects::UNREAD);
         let unreadable = cache.scan(b"select 1 from users", Dialect::Unreadable, &certificates);
         assert_eq!(unreadable, Effects::OPAQUE);
         let again = cache.scan(b"select 1 from users", Dialect::Utf8, &certificates);

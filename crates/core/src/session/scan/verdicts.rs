@@ -113,7 +113,7 @@ fn without_a_catalog() {
     check("select * from users", Effects::NONE);
     check("select clean_function()", Effects::NONE);
     let found = scan(b"select 1", Dialect::Utf8, &Certificates::unread());
-    assert_eq!(found, Effects::OPAQUE);
+    assert_eq!(found, Effects::OPAQUE | Effects::UNREAD);
 }
 
 #[test]

@@ -27,6 +27,8 @@ impl Effects {
         // A cursor WITH HOLD has the effect OPAQUE, too; CLOSE leaves nothing.
         .and(Self::CURSOR)
         .and(Self::ROLE)
+        .and(Self::TYPES)
+        .and(Self::PATH)
         .and(Self::SAVEPOINT);
     const OF_SEQUENCES: Self = Self::HARMLESS.and(Self::SEQUENCE).and(Self::READS_SEQUENCE);
     const OF_SETTINGS: Self = Self::OF_SEQUENCES.and(Self::SETTING);

@@ -86,7 +86,7 @@ pub(in crate::session) const NAMES: [(&str, Meaning); 14] = [
     // UPDATE of this view is `set_config`.
     (
         "pg_settings",
-        Meaning::Name(Effects::OPAQUE, Effects::SETTING),
+        Meaning::Name(Effects::OPAQUE, Effects::SETTING.and(Effects::PATH)),
     ),
     // Tables of the catalog: writing to them changes what functions and relations are.
     (

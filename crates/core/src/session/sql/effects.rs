@@ -77,11 +77,25 @@ impl Effects {
     /// A parameter is set whose name the code computes, so that no list of names contains it.
     pub const COMPUTED_NAME: Self = Self(1 << 21);
 
-    const NAMES: [&str; 22] = words(
+    /// A function of PL/pgSQL runs that keeps the types which `search_path` and the role give it now.
+    pub const TYPES: Self = Self(1 << 22);
+
+    /// `search_path` is set, until the end of the transaction if there is no other effect. Only texts for databases with
+    /// functions of the effect [`TYPES`](Self::TYPES) get this effect.
+    pub const PATH: Self = Self(1 << 23);
+
+    /// Code runs that pgweir has not read: it may set any parameter for a while, and may make temporary objects of any
+    /// name.
+    pub const UNREAD: Self = Self(1 << 24);
+
+    const NAMES: [&str; 25] = words(
         "SETTING LISTEN PREPARE EXECUTE DISCARD TEMP CURSOR LOCK SEED LIBRARY SEQUENCE \
          READS_SEQUENCE OPAQUE STATEMENTS_VIEW TERMINATES CANCELS SAVEPOINT READS_SESSION ROLE \
-         CHANNELS_VIEW CHANGES_DATA COMPUTED_NAME",
+         CHANNELS_VIEW CHANGES_DATA COMPUTED_NAME TYPES PATH UNREAD",
     );
+
+    /// The number of kinds of effects.
+    pub const KINDS: u32 = Self::NAMES.len() as u32;
 
     /// Returns whether these effects include all of `other`.
     #[must_use]

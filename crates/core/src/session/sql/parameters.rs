@@ -46,7 +46,7 @@ pub fn touched_parameters(text: &[u8], dialect: Dialect) -> Touched {
             Phrase::SetConfig(None) => return Touched::Unknown,
             _ => continue,
         };
-        const NAMED: Effects = Effects::SETTING.and(Effects::ROLE);
+        const NAMED: Effects = Effects::SETTING.and(Effects::ROLE).and(Effects::PATH);
         if !lasting(&name).without(NAMED).is_empty() {
             return Touched::Unknown;
         }
@@ -82,6 +82,8 @@ pub(in crate::session) fn lasting(parameter: &[u8]) -> Effects {
         Effects::SETTING
     } else if is("role") || is("session_authorization") {
         Effects::ROLE
+    } else if is("search_path") {
+        Effects::PATH
     } else if parameter.len() <= NAME_MAX && parameter.iter().all(|byte| byte.is_ascii_graphic()) {
         Effects::NONE
     } else {
@@ -136,7 +138,7 @@ pub(in crate::session) fn set(lexer: Lexer<'_>, is_reset: bool) -> Effects {
             to_default: false,
         }) => lasting(&name),
         Some(Phrase::Set { name, .. } | Phrase::Reset(name)) => lasting(&name) | Effects::SETTING,
-        Some(Phrase::ResetAll) => Effects::SETTING,
+        Some(Phrase::ResetAll) => Effects::SETTING | Effects::PATH,
         // SESSION CHARACTERISTICS
         None if !several.is_empty() => Effects::SETTING,
         _ => Effects::OPAQUE,

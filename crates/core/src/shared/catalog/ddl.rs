@@ -26,6 +26,25 @@ impl Catalog {
     /// that.
     #[must_use]
     pub fn ddl_begins(self: &Arc<Self>) -> Ddl {
+        self.begins(true)
+    }
+
+    /// Like [`ddl_begins`](Self::ddl_begins), for a text that makes no code and no type of a PL/pgSQL variable.
+    #[must_use]
+    pub fn ddl_of_tables_begins(self: &Arc<Self>) -> Ddl {
+        self.begins(false)
+    }
+
+    /// Notes that a transaction whose DDL has begun may make code.
+    pub fn note_new_code(&self) {
+        let (canonical, mut state) = self.locked();
+        if state.changes.is_stale && !state.certificates.may_have_new_code() {
+            let unknown = state.certificates.outdated(0);
+            canonical.put(&mut state, unknown);
+        }
+    }
+
+    fn begins(self: &Arc<Self>, makes_code: bool) -> Ddl {
         let is_known = {
             let state = self.canonical().state.lock();
             state.identity.is_some() && !state.is_unsure
@@ -36,7 +55,7 @@ impl Catalog {
             catalogs.extend(living.into_iter().filter(|other| !Arc::ptr_eq(other, self)));
         }
         for catalog in &catalogs {
-            catalog.begin_ddl();
+            catalog.begin_ddl(makes_code);
         }
         Ddl {
             catalogs,
@@ -74,14 +93,18 @@ impl Catalog {
         }
     }
 
-    pub(super) fn begin_ddl(&self) {
+    pub(super) fn begin_ddl(&self, makes_code: bool) {
         let (canonical, mut state) = self.locked();
         let was_certain = !state.changes.is_stale || state.reading.count == 0;
         state.changes.ddl += 1;
         state.doubt();
         // Certificates that are invalid already stay as they are.
-        if was_certain {
-            let unknown = state.certificates.outdated(0);
+        let may_have_code = state.certificates.may_have_new_code();
+        if was_certain || makes_code && !may_have_code {
+            let unknown = match makes_code {
+                true => state.certificates.outdated(0),
+                false => state.certificates.outdated_by_tables(0),
+            };
             canonical.put(&mut state, unknown);
         }
     }

@@ -39,6 +39,19 @@ impl Reading {
     }
 }
 
+impl Catalog {
+    /// Returns a function whose types depend on `search_path` and the name of such a type, once for each new function.
+    #[must_use]
+    pub fn type_news(&self) -> Option<(Box<str>, Box<str>)> {
+        let mut state = self.canonical().state.lock();
+        let (function, name) = state.certificates.ambiguous_type()?;
+        let (function, name): (Box<str>, Box<str>) = (function.into(), name.into());
+        let was_logged = state.reading.logged_types.as_ref() == Some(&function);
+        state.reading.logged_types = Some(function.clone());
+        (!was_logged).then_some((function, name))
+    }
+}
+
 impl Drop for Reading {
     fn drop(&mut self) {
         let mut state = self.catalog.canonical().state.lock();

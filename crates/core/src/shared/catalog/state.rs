@@ -41,4 +41,6 @@ pub(super) struct Readings {
     pub(super) count: u64,
     /// The last reason that was logged.
     pub(super) logged: Option<Box<str>>,
+    /// The last function that was logged since its types depend on `search_path`.
+    pub(super) logged_types: Option<Box<str>>,
 }

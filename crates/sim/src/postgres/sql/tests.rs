@@ -183,7 +183,7 @@ fn a_clean_takes_all() {
         changes_role: true,
         changes_plans: true,
         reseeds,
-        asks_rights: false,
+        asks: Default::default(),
         version: 18,
     };
     let text = |clean: Clean, statements| String::from_utf8(clean.text(&statements, None)).unwrap();

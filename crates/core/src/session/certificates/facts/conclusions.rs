@@ -24,7 +24,7 @@ impl Facts {
         found.counts = Counts::default();
         found.custom_names = std::mem::take(&mut self.customs);
         found.ddl.has_event_triggers = self.has_event_triggers;
-        if self.utf8 {
+        if self.identity.utf8 {
             found.note_utf8();
         }
         for name in &self.own.unknown {
@@ -32,13 +32,16 @@ impl Facts {
         }
         if self.size.too_much || !self.size.is_whole {
             let reason = "it has more functions and relations than pgweir reads";
-            found.add_to_every_text(Effects::OPAQUE);
+            found.add_to_every_text(Effects::OPAQUE | Effects::UNREAD);
             found.opaque_reason = Some(reason.into());
             found.cleaning.unclean_reason = Some(reason.into());
             return found;
         }
         found.is_read = true;
         self.name_altered_relations();
+        for at in self.types.makers() {
+            self.graph.add(at, Effects::UNREAD);
+        }
         self.graph.spread();
         self.note_opaque_plans();
         let names = self.named_nodes();
@@ -55,7 +58,7 @@ impl Facts {
         found.builtin_calls = Arc::new(builtin.collect());
         let mut calls = HashMap::new();
         for (at, oid, name) in &self.functions {
-            let bits = self.graph.bits(*at);
+            let bits = self.bits(*at);
             let traces = NameEffects::of_use(bits);
             opaque_objects.add("function", name, traces, || self.explain(&names, *at));
             found.add_function(name.as_bytes(), bits);
@@ -76,6 +79,7 @@ impl Facts {
             let data_changers = self.names_with(Effects::CHANGES_DATA);
             found.names.data_changers = Some(Arc::new(data_changers));
         }
+        found.note_types(std::mem::take(&mut self.types).finish());
         found
     }
 
@@ -94,14 +98,14 @@ impl Facts {
 
     fn conclude_for_every_text(&self, names: &HashMap<u32, String>, found: &mut Known) {
         if let Some(at) = self.graph.known(Node::EveryText) {
-            let bits = self.graph.bits(at);
+            let bits = self.bits(at);
             found.add_to_every_text(bits);
             if bits.contains(Effects::OPAQUE) {
                 found.opaque_reason = self.explain(names, at);
             }
         }
         if let Some(doubt) = &self.reasons.doubt {
-            found.add_to_every_text(Effects::OPAQUE);
+            found.add_to_every_text(Effects::OPAQUE | Effects::UNREAD);
             found.opaque_reason = Some(doubt.as_str().into());
         }
     }
@@ -126,6 +130,15 @@ impl Facts {
         found.cleaning.disconnects = self.disconnects.take().filter(|call| !call.is_empty());
     }
 
+    /// Returns the effects of a node's use.
+    fn bits(&self, at: At) -> Effects {
+        let bits = self.graph.bits(at);
+        match self.types.depend_on_path() {
+            true => bits,
+            false => bits.without(Effects::PATH),
+        }
+    }
+
     /// Adds the names of PostgreSQL's own relations to which somebody has attached code.
     fn name_altered_relations(&mut self) {
         for (oid, name) in &self.own.relations {
@@ -141,7 +154,7 @@ impl Facts {
     fn effects_of_relation(&self, oid: u32) -> (NameEffects, Option<At>) {
         let [read, written] =
             [Node::Read(oid), Node::Written(oid)].map(|node| self.graph.known(node));
-        let bits = |at: Option<At>| at.map_or(Effects::NONE, |at| self.graph.bits(at));
+        let bits = |at: Option<At>| at.map_or(Effects::NONE, |at| self.bits(at));
         let (read, write) = (bits(read), bits(written));
         (NameEffects { read, write }, written)
     }

@@ -47,6 +47,8 @@ impl Reasons {
 pub(super) struct DatabaseIdentity {
     pub(super) database: Option<u32>,
     pub(super) is_of_standby: bool,
+    /// Whether the database is in UTF8.
+    pub(super) utf8: bool,
     pub(super) system: Option<u64>,
 }
 
