@@ -8,6 +8,7 @@
 mod columns;
 mod conclusions;
 mod objects;
+mod words;
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -16,19 +17,17 @@ use std::{
 
 use self::columns::Columns;
 use self::objects::{DatabaseIdentity, FactsSize, OwnObjects, Reasons};
+use self::words::Words;
 use super::{
     Known, Name, Trust,
-    body::{self, ANYTHING, Language, Listener},
+    body::{self, ANYTHING, Language},
     declared_types::TypeNames,
     extensions::{self, Extensions},
     graph::{At, Graph, Node},
     opaque_unless_plain, tree,
 };
 use crate::session::{
-    sql::{
-        self, Effects, affects_compilation, builtin_effects, changes_data, is_harmless,
-        pieces::Piece, reads_session,
-    },
+    sql::{self, Effects, affects_compilation, builtin_effects, changes_data, is_harmless},
     word_list::words,
 };
 
@@ -537,48 +536,6 @@ impl Facts {
             verdict.found,
             verdict.reason.as_deref().unwrap_or_default(),
         );
-    }
-}
-
-/// Collects the words of one function's body.
-struct Words<'f> {
-    facts: &'f mut Facts,
-    function: At,
-    name: &'f str,
-    language: Language,
-}
-
-impl Listener for Words<'_> {
-    fn name(&mut self, name: &[u8]) -> Effects {
-        let hash = Name::of(name);
-        if self.facts.names.contains(&hash) {
-            let named = self.facts.graph.at(Node::Named(hash));
-            self.facts.graph.add_use(self.function, named);
-        }
-        if changes_data(name) {
-            self.facts.graph.add(self.function, Effects::CHANGES_DATA);
-        }
-        let builtin = builtin_effects(name).unwrap_or_default();
-        let found = builtin.read | builtin.write;
-        if reads_session(name) || self.facts.own.views.contains(&hash) {
-            return found | Effects::READS_SESSION;
-        }
-        found
-    }
-
-    fn pieces(&mut self, pieces: &[Piece<'_>]) {
-        let Facts { graph, types, .. } = self.facts;
-        types.add_made(self.function, pieces);
-        if self.language == Language::PlPgSql
-            && types.add(self.name, pieces)
-            && !graph.has_path(self.function)
-        {
-            graph.add(self.function, Effects::TYPES);
-        }
-    }
-
-    fn custom(&mut self, name: &[u8]) {
-        self.facts.watch(name);
     }
 }
 
