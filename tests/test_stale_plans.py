@@ -173,3 +173,46 @@ def test_psycopg_over_a_migration(start_pooler, newest_pg, changing):
                     found = client.execute(TEXT)
                 assert [column.name for column in found.description] == (["a"] if turn % 2 == 0 else ["a", "b"])
             (widen if turn % 2 == 0 else narrow)(changing)
+
+
+MOMENTS = {
+    "plpgsql": "LANGUAGE plpgsql AS $f$ BEGIN RETURN (SELECT 'now'::timestamptz::text); END $f$",
+    "a variable": "LANGUAGE plpgsql AS $f$ DECLARE t timestamptz; BEGIN t := timestamptz 'now'; RETURN t::text; END $f$",
+    "sql": "LANGUAGE sql VOLATILE AS $f$ SELECT 'now'::timestamptz::text $f$",
+}
+
+
+@pytest.mark.pgweir_only("it discards plans between clients")
+@pytest.mark.parametrize("how", MOMENTS)
+def test_the_present_time_in_a_function(start_pooler, pg, how):
+    """PostgreSQL turns 'now' in a function into a constant when it plans the function, and keeps the plan."""
+    name = f"moment_{list(MOMENTS).index(how)}"
+    pg.run(f"CREATE FUNCTION {name}() RETURNS text {MOMENTS[how]}", dbname="app")
+    try:
+        weir = start(start_pooler, pg)
+        with weir.raw() as a, weir.raw() as b:
+            for client in (a, b) * 2:
+                before = client.value("SELECT now()::text")
+                assert client.value(f"SELECT {name}()") >= before
+    finally:
+        pg.run(f"DROP FUNCTION {name}()", dbname="app")
+
+
+@pytest.mark.pgweir_only("it discards plans between clients")
+@pytest.mark.parametrize("language", ["plpgsql", "sql"])
+def test_an_immutable_function_that_reads_a_table(start_pooler, pg, language):
+    """PostgreSQL keeps the result in plans. Another client gets the result of its own time."""
+    body = {"plpgsql": "BEGIN RETURN (SELECT max(a) FROM looked_up); END", "sql": "SELECT max(a) FROM looked_up"}[language]
+    pg.run("CREATE TABLE looked_up AS SELECT 1 AS a; GRANT ALL ON looked_up TO public", dbname="app")
+    pg.run(f"CREATE FUNCTION looks_up() RETURNS int LANGUAGE {language} IMMUTABLE AS $f$ {body} $f$", dbname="app")
+    pg.run("CREATE FUNCTION by_plan() RETURNS int LANGUAGE plpgsql AS $f$ BEGIN RETURN (SELECT looks_up() + count(*) FROM looked_up); END $f$",
+           dbname="app")
+    try:
+        weir = start(start_pooler, pg)
+        with weir.raw() as a, weir.raw() as b:
+            for value, client in enumerate((a, b, a, b), start=1):
+                pg.run(f"UPDATE looked_up SET a = {value}", dbname="app")
+                client.send(parse("SELECT looks_up(), by_plan()", "S") + bind(name="S") + execute() + close("S", "S") + SYNC)
+                assert rows(client.until_ready()) == [(str(value), str(value + 1))]
+    finally:
+        pg.run("DROP FUNCTION by_plan(); DROP FUNCTION looks_up(); DROP TABLE looked_up", dbname="app")

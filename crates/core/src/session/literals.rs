@@ -99,11 +99,13 @@ fn is_words(string: &[u8]) -> bool {
 
 /// Returns whether a string may contain one of [`TIMES`] as a word of its own. In a string with escapes, a code may
 /// stand for any letter, and a backslash before another letter stands for nothing.
-fn may_be_moment(string: &[u8]) -> bool {
-    let is_code =
-        |pair: &[u8]| pair[0] == b'\\' && matches!(pair[1], b'x' | b'u' | b'U' | b'0'..=b'7');
-    if string.windows(2).any(is_code) {
-        return true;
+pub(super) fn may_be_moment(string: &[u8]) -> bool {
+    let mut rest = string;
+    while let Some(at) = memchr::memchr(b'\\', rest) {
+        match rest.get(at + 1) {
+            Some(b'x' | b'u' | b'U' | b'0'..=b'7') => return true,
+            _ => rest = rest.get(at + 2..).unwrap_or_default(),
+        }
     }
     let letters: Vec<u8> = string
         .iter()
@@ -133,6 +135,7 @@ mod tests {
             "SELECT '[yesterday,today10:00)'::tsrange",
             "SELECT E'n\\ow'::timestamp",
             "SELECT E'\\156ow'::timestamp",
+            "SELECT E'\\\\\\156ow'::timestamp",
             "SELECT 'ä', $x$now$x$::time",
             "SELECT U&'!006eow' UESCAPE '!'",
             "SELECT e'now'\n' UTC'",
@@ -150,7 +153,12 @@ mod tests {
         ] {
             check(values, Literals::Values);
         }
-        for bytes in ["SELECT 'a\\b'", "SELECT 'ä'", "SELECT 'open"] {
+        for bytes in [
+            "SELECT E'\\\\156ow'",
+            "SELECT 'a\\b'",
+            "SELECT 'ä'",
+            "SELECT 'open",
+        ] {
             check(bytes, Literals::Bytes);
         }
     }

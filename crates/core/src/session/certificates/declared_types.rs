@@ -39,6 +39,8 @@ pub(super) struct TypeNames {
     /// The names of types that several schemas have.
     pub(super) of_several_schemas: HashSet<Name>,
     declared: HashSet<Name>,
+    /// The names of relations.
+    pub(super) relations: HashSet<Name>,
     /// Functions that make objects, and the names of these objects.
     made: Vec<(At, Name)>,
     found: DeclaredTypes,

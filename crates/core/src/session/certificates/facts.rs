@@ -293,6 +293,7 @@ impl Facts {
         let named = self.graph.at(Node::Named(hash));
         self.graph.add_use(named, written);
         self.names.insert(hash);
+        self.types.relations.insert(hash);
         self.relations.push((oid, name.into()));
     }
 
@@ -344,6 +345,10 @@ impl Facts {
             true => 0,
             false => FIRST_OF_USERS,
         };
+        let is_relation = |found| matches!(found, tree::Reference::Relation(_));
+        if tree::references(tree.as_bytes()).any(is_relation) {
+            self.graph.add(user, Effects::READS_DATA);
+        }
         self.add_tree_from(user, least, tree);
     }
 

@@ -55,6 +55,7 @@ struct Found {
 
 /// Effects of functions whose result differs between sessions, or between clients of one session.
 const OF_SESSION: Effects = Effects::READS_SESSION
+    .and(Effects::READS_DATA)
     .and(Effects::READS_SEQUENCE)
     .and(Effects::SEQUENCE);
 

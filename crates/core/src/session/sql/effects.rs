@@ -72,7 +72,9 @@ impl Effects {
     pub(in crate::session) const CHANGES_DATA: Self = Self(1 << 20);
 
     /// Effects that are only known of the database's code, and that no text gets.
-    pub(in crate::session) const OF_CODE: Self = Self::READS_SESSION.and(Self::CHANGES_DATA);
+    pub(in crate::session) const OF_CODE: Self = Self::READS_SESSION
+        .and(Self::CHANGES_DATA)
+        .and(Self::READS_DATA);
 
     /// A parameter is set whose name the code computes, so that no list of names contains it.
     pub const COMPUTED_NAME: Self = Self(1 << 21);
@@ -88,10 +90,13 @@ impl Effects {
     /// name.
     pub const UNREAD: Self = Self(1 << 24);
 
-    const NAMES: [&str; 25] = words(
+    /// The code reads tables. No text gets this effect; a function that has it and is declared IMMUTABLE is opaque.
+    pub(in crate::session) const READS_DATA: Self = Self(1 << 25);
+
+    const NAMES: [&str; 26] = words(
         "SETTING LISTEN PREPARE EXECUTE DISCARD TEMP CURSOR LOCK SEED LIBRARY SEQUENCE \
          READS_SEQUENCE OPAQUE STATEMENTS_VIEW TERMINATES CANCELS SAVEPOINT READS_SESSION ROLE \
-         CHANNELS_VIEW CHANGES_DATA COMPUTED_NAME TYPES PATH UNREAD",
+         CHANNELS_VIEW CHANGES_DATA COMPUTED_NAME TYPES PATH UNREAD READS_DATA",
     );
 
     /// The number of kinds of effects.

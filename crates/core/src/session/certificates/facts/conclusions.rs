@@ -87,7 +87,8 @@ impl Facts {
     fn note_opaque_plans(&mut self) {
         for (at, ..) in &self.functions {
             if self.graph.is_opaque_by_plans(*at) {
-                let reason = "it is declared IMMUTABLE and reads a parameter, the user or the like";
+                let reason =
+                    "it is declared IMMUTABLE and reads a table, a parameter, the user or the like";
                 self.reasons
                     .by_function
                     .entry(at.number())

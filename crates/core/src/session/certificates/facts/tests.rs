@@ -500,7 +500,8 @@ fn functions_that_read_the_session_are_found_behind_others() {
         .iter()
         .map(|object| object.reason.as_deref().unwrap())
         .collect();
-    let why = "function g: it is declared IMMUTABLE and reads a parameter, the user or the like";
+    let why =
+        "function g: it is declared IMMUTABLE and reads a table, a parameter, the user or the like";
     assert_eq!(reasons, [why, &format!("function h uses {why}")]);
     // A table whose rows depend on the user, and a view.
     with(

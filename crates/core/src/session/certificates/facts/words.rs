@@ -8,7 +8,11 @@ use super::{
     },
     Facts,
 };
-use crate::session::sql::{Effects, builtin_effects, changes_data, pieces::Piece, reads_session};
+use crate::session::{
+    literals::may_be_moment,
+    sql::{Effects, builtin_effects, changes_data, is_catalog, pieces::Piece, reads_session},
+    word_list::words,
+};
 
 /// Collects the words of one function's body.
 pub(super) struct Words<'f> {
@@ -37,6 +41,20 @@ impl Listener for Words<'_> {
     }
 
     fn pieces(&mut self, pieces: &[Piece<'_>]) {
+        if has_moment(pieces) {
+            let reason = "a literal like 'now' in its body is a constant in plans";
+            self.facts.found(self.function, Effects::OPAQUE, reason);
+        }
+        // Only a function that is declared IMMUTABLE is opaque by this effect.
+        if pieces
+            .iter()
+            .any(|piece| piece.is("from") || piece.is("table"))
+            && pieces.iter().filter_map(Piece::name).any(|name| {
+                is_catalog(name) || self.facts.types.relations.contains(&Name::of(name))
+            })
+        {
+            self.facts.graph.add(self.function, Effects::READS_DATA);
+        }
         let Facts { graph, types, .. } = self.facts;
         types.add_made(self.function, pieces);
         if self.language == Language::PlPgSql
@@ -50,4 +68,21 @@ impl Listener for Words<'_> {
     fn custom(&mut self, name: &[u8]) {
         self.facts.watch(name);
     }
+}
+
+/// Returns whether a body has a string that may be a point in time which PostgreSQL computes when it analyses the body:
+/// plans keep it, also for later clients. The format of RAISE is not analysed.
+fn has_moment(pieces: &[Piece<'_>]) -> bool {
+    const LEVELS: [&str; 7] = words("raise debug log info notice warning exception");
+    let is_format = |at: usize| {
+        let before = |back: usize| at.checked_sub(back).map(|at| pieces[at]);
+        let is_raise = |piece: Option<Piece<'_>>| piece.is_some_and(|piece| piece.is("raise"));
+        is_raise(before(1))
+            || is_raise(before(2))
+                && before(1).is_some_and(|level| LEVELS.iter().any(|word| level.is(word)))
+    };
+    pieces.iter().enumerate().any(|(at, piece)| match piece {
+        Piece::Text(string) | Piece::Value(string) => may_be_moment(string) && !is_format(at),
+        _ => false,
+    })
 }
