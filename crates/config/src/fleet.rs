@@ -9,14 +9,12 @@ use std::{fmt, net::IpAddr};
 
 use crate::{
     Config, Settings,
-    url::{UrlParts, authority},
+    url::{UrlParts, authority, parse_list},
     value::{BadValue, Value},
 };
 
 /// The port of etcd's clients.
 const PORT: u16 = 2379;
-/// The largest number of addresses of a list.
-const URLS_MAX: usize = 32;
 /// The longest host name, as in DNS.
 const HOST_LENGTH_MAX: usize = 253;
 /// The shortest lease, in microseconds.
@@ -76,15 +74,7 @@ impl Value for EtcdUrls {
     const KIND: &'static str = "URL, or a list of URLs";
 
     fn parse(text: &str) -> Result<Self, BadValue> {
-        if text.is_empty() {
-            return Ok(Self::default());
-        }
-        let urls = text.split(',').map(|url| Self::parse_url(url.trim()));
-        let urls: Vec<_> = urls.collect::<Result<_, _>>()?;
-        match urls.len() > URLS_MAX {
-            true => Err(BadValue::new(format!("at most {URLS_MAX} URLs"))),
-            false => Ok(Self(urls)),
-        }
+        parse_list(text, Self::parse_url).map(Self)
     }
 
     fn show(&self) -> String {

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::{
-    url::{UrlParts, authority},
+    url::{UrlParts, authority, parse_list},
     value::{BadValue, Value},
 };
 
@@ -11,8 +11,6 @@ const EXPECTED: &str = "http://HOST:PORT or https://HOST:PORT, or a list of thes
 
 /// The port of Patroni's REST API.
 const PORT: u16 = 8008;
-/// The largest number of addresses of a list.
-const URLS_MAX: usize = 32;
 
 /// The addresses of the REST API of a Patroni cluster. Each member of the cluster has one; none is set by default.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -96,15 +94,7 @@ impl Value for PatroniUrls {
     const KIND: &'static str = "URL, or a list of URLs";
 
     fn parse(text: &str) -> Result<Self, BadValue> {
-        if text.is_empty() {
-            return Ok(Self::default());
-        }
-        let urls = text.split(',').map(|url| PatroniUrl::parse(url.trim()));
-        let urls: Vec<_> = urls.collect::<Result<_, _>>()?;
-        match urls.len() > URLS_MAX {
-            true => Err(BadValue::new(format!("at most {URLS_MAX} URLs"))),
-            false => Ok(Self(urls)),
-        }
+        parse_list(text, PatroniUrl::parse).map(Self)
     }
 
     fn show(&self) -> String {
@@ -119,6 +109,7 @@ impl Value for PatroniUrls {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::url::URLS_MAX;
 
     #[test]
     fn addresses_of_the_rest_api() {

@@ -1,5 +1,28 @@
 //! The parts of URLs that begin with `http://` or `https://`.
 
+use crate::value::BadValue;
+
+/// The largest number of URLs of a list.
+pub(crate) const URLS_MAX: usize = 32;
+
+/// Parses URLs between commas. An empty text is an empty list.
+///
+/// # Errors
+/// `parse` refuses one of the URLs, or there are too many.
+pub(crate) fn parse_list<T>(
+    text: &str,
+    parse: impl Fn(&str) -> Result<T, BadValue>,
+) -> Result<Vec<T>, BadValue> {
+    if text.is_empty() {
+        return Ok(Vec::new());
+    }
+    let urls: Result<Vec<_>, _> = text.split(',').map(|url| parse(url.trim())).collect();
+    match urls? {
+        urls if urls.len() > URLS_MAX => Err(BadValue::new(format!("at most {URLS_MAX} URLs"))),
+        urls => Ok(urls),
+    }
+}
+
 /// The parts of a URL after its scheme.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct UrlParts {
