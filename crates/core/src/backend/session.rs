@@ -26,7 +26,7 @@ pub use self::{
     sql_statements::ServerSqlStatements,
     transaction::TransactionState,
 };
-use super::{ClientNames, InternalQuery, SettingsNow};
+use super::{ClientNames, InternalQuery, SettingsNow, stream::INSPECT_MAX};
 use crate::{
     Catalog, Connected,
     base::conditions::first_of,
@@ -268,11 +268,15 @@ impl ServerSession {
         self.dialect = Dialect::of(strings, value(b"client_encoding"));
     }
 
-    /// Returns whether a query is under way that is answered by rows.
+    /// Returns the longest row of the query under way that pgweir reads, in bytes with the header; 0 if the query is
+    /// answered by no rows.
     #[must_use]
     #[inline]
-    pub fn awaits_rows(&self) -> bool {
-        self.queries.awaits_rows() || self.asks_for_rights()
+    pub fn row_max(&self) -> usize {
+        match self.asks_for_rights() {
+            true => INSPECT_MAX,
+            false => self.queries.row_max(),
+        }
     }
 
     /// Takes a row of the answer to this query.

@@ -7,7 +7,7 @@ use pgweir_wire::{BadLength, HEADER_LEN, Header, tag::backend};
 use crate::{base::progress::Place, statement_statistics::rows_in_tag};
 
 /// The longest message that is inspected as a whole. A longer error or parameter is forwarded unread.
-const INSPECT_MAX: usize = 64 * 1024;
+pub(super) const INSPECT_MAX: usize = 64 * 1024;
 /// The longest description that pgweir reads. PostgreSQL's have at most 65,535 parameters, or 1,664 columns with names
 /// of 63 bytes, each of which may take four bytes in the client's encoding: 440 kB.
 const DESCRIPTION_MAX: usize = 512 * 1024;
@@ -79,8 +79,8 @@ pub struct Expected {
     pub(crate) marks: bool,
     /// Whether descriptions are inspected.
     pub(crate) describes: bool,
-    /// Whether rows are inspected.
-    pub(crate) rows: bool,
+    /// The longest row that is inspected, in bytes with the header; 0 if no rows are.
+    pub(crate) row_max: usize,
     /// Whether notices are inspected, and tags of commands that change the session, commit or roll back.
     pub(crate) tags: bool,
     /// The treatment of the ends of statements.
@@ -239,7 +239,7 @@ impl Downstream {
             answers,
             marks: false,
             describes: false,
-            rows,
+            row_max: if rows { INSPECT_MAX } else { 0 },
             tags: rows,
             ends: Ends::Ignored,
         };
@@ -336,7 +336,8 @@ fn kind(header: Header, expected: Expected) -> Kind {
         {
             Kind::Look
         }
-        backend::DATA_ROW if expected.rows => match header.message_len() <= INSPECT_MAX {
+        backend::DATA_ROW if expected.row_max > 0 => match header.message_len() <= expected.row_max
+        {
             true => Kind::Look,
             false => Kind::Overlong,
         },
@@ -383,7 +384,7 @@ mod tests {
         answers: true,
         marks: false,
         describes: false,
-        rows: false,
+        row_max: 0,
         tags: false,
         ends: Ends::Ignored,
     };
@@ -391,7 +392,7 @@ mod tests {
         answers: false,
         marks: false,
         describes: false,
-        rows: false,
+        row_max: 0,
         tags: false,
         ends: Ends::Ignored,
     };

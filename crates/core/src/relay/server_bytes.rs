@@ -88,7 +88,10 @@ fn expected(server: &mut Server, is_own: bool) -> Expected {
         answers: server.replies.is_asked(),
         marks: front.is_mark,
         describes: front.is_describe,
-        rows: is_own && server.session.awaits_rows(),
+        row_max: match is_own {
+            true => server.session.row_max(),
+            false => 0,
+        },
         // While it is uncertain which replies have arrived, any message may show that the server has reached an
         // internal query.
         tags: server.session.reads_command_tags() || server.replies.is_uncertain(),

@@ -25,7 +25,7 @@ use std::{
 
 use declared_types::DeclaredTypes;
 pub use declared_types::MadeNames;
-pub use facts::{Facts, Identity};
+pub use facts::{FACT_MAX, Facts, Identity};
 use names::NameTable;
 pub(crate) use shared_builtins::SharedBuiltins;
 

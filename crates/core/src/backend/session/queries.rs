@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use pgweir_wire::{Body, Report};
 
-use super::super::{InternalQuery, Lookup};
+use super::super::{InternalQuery, Lookup, stream::INSPECT_MAX};
 use crate::{
     Reading,
     base::conditions::first_of,
-    session::{Baseline, Cleaned, Facts, Probe, State},
+    session::{Baseline, Cleaned, FACT_MAX, Facts, Probe, State},
     shared::{catalog::ProcessSearch, fleet::FleetCounted},
 };
 
@@ -111,8 +111,12 @@ impl InternalQueries {
 
     /// Notes that a row of the answer was too long to be read.
     pub fn skip_row(&mut self) {
-        if let Some(InternalAnswer::Inspection(answers)) = self.answer_to(InternalQuery::Probe) {
-            answers.fail(true);
+        for answer in &mut self.answers {
+            match answer {
+                InternalAnswer::Inspection(answers) => answers.fail(true),
+                InternalAnswer::Catalog(catalog) => catalog.facts.skip_row(),
+                _ => {}
+            }
         }
     }
 
@@ -147,16 +151,21 @@ impl InternalQueries {
     /// [`Server::unfinished`](crate::backend::Server::unfinished).
     pub(super) fn unfinished(&self) -> Option<&'static str> {
         first_of(&[
-            (self.awaits_rows(), "a query of pgweir's own"),
+            (!self.answers.is_empty(), "a query of pgweir's own"),
             (self.ready_is_held, "a ReadyForQuery that is held back"),
         ])
     }
 
-    /// Returns whether one of these queries is under way that is answered by rows.
+    /// Returns the longest row of the queries under way that pgweir reads, in bytes with the header; 0 if none of them is
+    /// answered by rows.
     #[must_use]
     #[inline]
-    pub fn awaits_rows(&self) -> bool {
-        !self.answers.is_empty()
+    pub fn row_max(&self) -> usize {
+        match &self.answers[..] {
+            [] => 0,
+            [InternalAnswer::Catalog(_), ..] => FACT_MAX,
+            _ => INSPECT_MAX,
+        }
     }
 
     /// Takes a row of the answer to this query.

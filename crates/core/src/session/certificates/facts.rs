@@ -37,6 +37,10 @@ const GRAPH_MAX: usize = 4_000_000;
 const BYTES_MAX: usize = 512 * 1024 * 1024;
 /// The size of the facts in bytes above which their evaluation is moved to another thread.
 const MANY_BYTES: usize = 1024 * 1024;
+/// What the rows have in place of a body or a stored tree above 256 kB, so that a row is at most [`FACT_MAX`] long.
+const TOO_LONG: &[u8] = b"?";
+/// The longest row of facts that pgweir reads, in bytes. If there is a longer one, every text is opaque.
+pub const FACT_MAX: usize = 1024 * 1024;
 /// The largest number of watched custom parameters. Further names are ignored.
 const CUSTOM_NAMES_MAX: usize = 256;
 /// The first OID of users' objects. PostgreSQL's own objects have smaller OIDs.
@@ -106,6 +110,12 @@ impl Facts {
         Columns::of(row)
             .and_then(|columns| self.add(&columns))
             .is_some()
+    }
+
+    /// Notes a row that was not read, since it is longer than [`FACT_MAX`].
+    pub fn skip_row(&mut self) {
+        let reason = "a row of its catalog is longer than 1 MB";
+        self.reasons.doubt.get_or_insert_with(|| reason.into());
     }
 
     /// Returns whether all rows have arrived.
@@ -194,7 +204,7 @@ impl Facts {
             }
             "t" => {
                 let user = self.used_as(row.text(1), row.oid(2)?);
-                self.add_tree(user, row.text(1) == "w", row.text(3));
+                self.add_tree(user, row.text(1) == "w", row.bytes(3));
             }
             "u" => {
                 let user = self.used_as(row.text(1), row.oid(2)?);
@@ -220,7 +230,7 @@ impl Facts {
             }
             "y" => {
                 let at = self.add_everywhere(row.text(1));
-                self.add_tree(at, false, row.text(2));
+                self.add_tree(at, false, row.bytes(2));
             }
             "end" => self.size.is_whole = true,
             _ => return None,
@@ -340,26 +350,29 @@ impl Facts {
 
     /// Adds a function's body and the defaults of its arguments, as trees. If a function changes no rows, it only reads
     /// the system catalogs that it names.
-    fn add_code(&mut self, user: At, tree: &str) {
-        let least = match tree::changes_rows(tree.as_bytes()) {
+    fn add_code(&mut self, user: At, tree: &[u8]) {
+        let least = match tree::changes_rows(tree) {
             true => 0,
             false => FIRST_OF_USERS,
         };
         let is_relation = |found| matches!(found, tree::Reference::Relation(_));
-        if tree::references(tree.as_bytes()).any(is_relation) {
+        if tree::references(tree).any(is_relation) {
             self.graph.add(user, Effects::READS_DATA);
         }
         self.add_tree_from(user, least, tree);
     }
 
     /// Records that `user` runs a stored tree. `writes` says whether the relations in the tree may be written.
-    fn add_tree(&mut self, user: At, writes: bool, tree: &str) {
+    fn add_tree(&mut self, user: At, writes: bool, tree: &[u8]) {
         self.add_tree_from(user, if writes { 0 } else { u32::MAX }, tree);
     }
 
     /// Records that `user` runs a stored tree, which may write relations whose OID is at least `least`.
-    fn add_tree_from(&mut self, user: At, least: u32, tree: &str) {
-        for found in tree::references(tree.as_bytes()) {
+    fn add_tree_from(&mut self, user: At, least: u32, tree: &[u8]) {
+        if tree == TOO_LONG {
+            self.found(user, ANYTHING, "its definition is longer than 256 kB");
+        }
+        for found in tree::references(tree) {
             match found {
                 tree::Reference::Function(oid) => self.add_call(user, oid),
                 tree::Reference::Relation(oid) => {
@@ -377,10 +390,10 @@ impl Facts {
                 tree::Reference::SessionValue => self.graph.add(user, Effects::READS_SESSION),
             }
         }
-        for name in tree::custom_names(tree.as_bytes()) {
+        for name in tree::custom_names(tree) {
             self.watch(&name);
         }
-        if tree::computes_name(tree.as_bytes()) {
+        if tree::computes_name(tree) {
             self.graph.add(user, Effects::COMPUTED_NAME);
         }
     }
@@ -435,22 +448,19 @@ impl Facts {
         if self.trust.certified.contains(name) {
             return;
         }
-        if row.text(8).split(',').any(|name| name == "search_path") {
+        let settings = || row.bytes(8).split(|&byte| byte == b',');
+        if settings().any(|name| name == b"search_path") {
             self.graph.set_path(at);
         }
-        self.add_code(at, row.text(7));
+        self.add_code(at, row.bytes(7));
         if let Some(support) = row.oid(9) {
             self.add_call(at, support);
         }
-        let settings = row.text(8);
-        let is_harmful = |name: &str| !body::is_harmless_parameter(name.as_bytes());
-        if settings
-            .split(',')
-            .any(|name| affects_compilation(name.as_bytes()))
-        {
+        if settings().any(affects_compilation) {
             self.graph.add(at, body::COMPILES);
         }
-        if !settings.is_empty() && settings.split(',').any(is_harmful) {
+        let is_harmful = |name: &[u8]| !name.is_empty() && !body::is_harmless_parameter(name);
+        if settings().any(is_harmful) {
             self.found(
                 at,
                 ANYTHING,
@@ -506,12 +516,12 @@ impl Facts {
 
     fn add_body(&mut self, at: At, row: &Columns<'_>) {
         let (language, source) = (row.text(3), row.bytes(6));
-        if source.is_empty() {
+        if source.is_empty() || source == TOO_LONG {
             // There is no body: the function's statements are stored as a tree, or the body is too long to be read.
             if language == "plpgsql" && self.types.add_unread(row.text(2)) {
                 self.graph.add(at, Effects::TYPES | Effects::PATH);
             }
-            if row.text(7).is_empty() || language == "plpgsql" {
+            if source == TOO_LONG || row.bytes(7).is_empty() || language == "plpgsql" {
                 self.found(at, ANYTHING, "its body is not read");
             }
             return;

@@ -100,8 +100,9 @@ SELECT 'f', p.oid, p.proname, CASE WHEN l.oid = 12 THEN 'internal' WHEN l.oid = 
     (SELECT e.extname FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid
       WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'
         AND d.refclassid = 'pg_extension'::regclass LIMIT 1),
-    CASE WHEN octet_length(p.prosrc) <= 262144 THEN p.prosrc END,
-    concat(p.prosqlbody::text, p.proargdefaults::text),
+    CASE WHEN octet_length(p.prosrc) <= 262144 THEN p.prosrc ELSE '?' END,
+    CASE WHEN octet_length(concat(p.prosqlbody::text, p.proargdefaults::text)) <= 262144
+      THEN concat(p.prosqlbody::text, p.proargdefaults::text) ELSE '?' END,
     (SELECT string_agg(split_part(c.setting, '=', 1), ',') FROM unnest(p.proconfig) AS c(setting)),
     p.prosupport::oid, p.provolatile
   FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang LEFT JOIN pg_proc h ON h.oid = l.lanplcallfoid
@@ -111,23 +112,24 @@ SELECT 'g', a.aggfnoid::oid, f.id FROM pg_aggregate a, LATERAL unnest(ARRAY[a.ag
   WHERE a.aggfnoid >= 16384 AND f.id <> 0;
 -- Stored trees, and the relation whose they are: read and (w)ritten, or written alone. Those of PostgreSQL's own views
 -- only count if somebody has replaced the view.
-SELECT 't', 'r', r.ev_class, concat(r.ev_action::text, r.ev_qual::text)
+SELECT 't', t.mode, t.relation, CASE WHEN octet_length(t.tree) <= 262144 THEN t.tree ELSE '?' END FROM (
+  SELECT 'r', r.ev_class, concat(r.ev_action::text, r.ev_qual::text)
   FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class
   WHERE r.ev_type = '1' AND c.relkind <> 'm' AND (r.oid >= 16384 OR r.xmin::text::bigint > coalesce((SELECT max(xmin::text::bigint) FROM pg_depend
     WHERE refclassid = 'pg_extension'::regclass AND refobjid < 16384), 1000))
-UNION ALL SELECT 't', 'w', r.ev_class, concat(r.ev_action::text, r.ev_qual::text)
+  UNION ALL SELECT 'w', r.ev_class, concat(r.ev_action::text, r.ev_qual::text)
   FROM pg_rewrite r WHERE r.oid >= 16384 OR r.xmin::text::bigint > coalesce((SELECT max(xmin::text::bigint) FROM pg_depend
     WHERE refclassid = 'pg_extension'::regclass AND refobjid < 16384), 1000)
-UNION ALL SELECT 't', CASE WHEN a.attgenerated = '' THEN 'w' ELSE 'r' END, d.adrelid, d.adbin::text
+  UNION ALL SELECT CASE WHEN a.attgenerated = '' THEN 'w' ELSE 'r' END, d.adrelid, d.adbin::text
   FROM pg_attrdef d JOIN pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
--- Planning a SELECT folds the constants of a check, to see whether the table can have rows for it.
-UNION ALL SELECT 't', 'r', conrelid, conbin::text FROM pg_constraint WHERE conrelid <> 0 AND conbin IS NOT NULL
-UNION ALL SELECT 't', 'r', polrelid, concat(polqual::text, polwithcheck::text) FROM pg_policy
-UNION ALL SELECT 't', 'r', indrelid, concat(indexprs::text, indpred::text) FROM pg_index
+  -- Planning a SELECT folds the constants of a check, to see whether the table can have rows for it.
+  UNION ALL SELECT 'r', conrelid, conbin::text FROM pg_constraint WHERE conrelid <> 0 AND conbin IS NOT NULL
+  UNION ALL SELECT 'r', polrelid, concat(polqual::text, polwithcheck::text) FROM pg_policy
+  UNION ALL SELECT 'r', indrelid, concat(indexprs::text, indpred::text) FROM pg_index
   WHERE (indexprs IS NOT NULL OR indpred IS NOT NULL)
-UNION ALL SELECT 't', 'w', tgrelid, tgqual::text FROM pg_trigger WHERE tgqual IS NOT NULL
-UNION ALL SELECT 't', 'r', partrelid, partexprs::text FROM pg_partitioned_table WHERE partexprs IS NOT NULL
-UNION ALL SELECT 't', 'r', stxrelid, stxexprs::text FROM pg_statistic_ext WHERE stxexprs IS NOT NULL;
+  UNION ALL SELECT 'w', tgrelid, tgqual::text FROM pg_trigger WHERE tgqual IS NOT NULL
+  UNION ALL SELECT 'r', partrelid, partexprs::text FROM pg_partitioned_table WHERE partexprs IS NOT NULL
+  UNION ALL SELECT 'r', stxrelid, stxexprs::text FROM pg_statistic_ext WHERE stxexprs IS NOT NULL) AS t(mode, relation, tree);
 -- Functions that a relation fires.
 SELECT 'u', 'w', tgrelid, tgfoid::oid FROM pg_trigger WHERE tgfoid >= 16384;
 SELECT 'a', encode(tgargs, 'hex') FROM pg_trigger WHERE tgnargs > 0 AND tgfoid >= 16384;
@@ -167,7 +169,8 @@ UNION ALL SELECT 'x', concat('aggregate ', a.aggfnoid), f.id
 UNION ALL SELECT 'x', concat('function ', oid::regprocedure, ' in pg_catalog'), oid FROM pg_proc
   WHERE oid >= 16384 AND pronamespace = 'pg_catalog'::regnamespace AND proname = ANY (ARRAY['timezone', 'btrim', 'ltrim',
     'rtrim', 'like_escape', 'similar_escape', 'similar_to_escape', 'is_normalized', 'pg_collation_for']);
-SELECT 'y', concat('domain ', contypid::regtype), conbin::text FROM pg_constraint WHERE contypid <> 0
-UNION ALL SELECT 'y', concat('default of type ', typname), typdefaultbin::text FROM pg_type
-  WHERE typdefaultbin IS NOT NULL;
+SELECT 'y', y.label, CASE WHEN octet_length(y.tree) <= 262144 THEN y.tree ELSE '?' END FROM (
+  SELECT concat('domain ', contypid::regtype), conbin::text FROM pg_constraint WHERE contypid <> 0
+  UNION ALL SELECT concat('default of type ', typname), typdefaultbin::text FROM pg_type
+  WHERE typdefaultbin IS NOT NULL) AS y(label, tree);
 SELECT 'end'
