@@ -28,11 +28,6 @@ struct Exempt {
 /// Rows of data, settings and counters; and the simulator, whose clients and servers are scripts.
 const EXEMPT: &[Exempt] = &[
     Exempt {
-        file: "crates/core/src/backend/stream.rs",
-        name: "Expected",
-        reason: "a row: the messages that one read looks at",
-    },
-    Exempt {
         file: "crates/core/src/console/round.rs",
         name: "Collection",
         reason: "counters, which a round of the workers collects",
