@@ -271,7 +271,7 @@ impl ServerSession {
     /// Returns the longest row of the query under way that pgweir reads, in bytes with the header; 0 if the query is
     /// answered by no rows.
     #[must_use]
-    #[inline]
+    #[cold]
     pub fn row_max(&self) -> usize {
         match self.asks_for_rights() {
             true => INSPECT_MAX,

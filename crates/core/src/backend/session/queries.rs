@@ -159,7 +159,6 @@ impl InternalQueries {
     /// Returns the longest row of the queries under way that pgweir reads, in bytes with the header; 0 if none of them is
     /// answered by rows.
     #[must_use]
-    #[inline]
     pub fn row_max(&self) -> usize {
         match &self.answers[..] {
             [] => 0,
