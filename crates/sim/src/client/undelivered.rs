@@ -23,14 +23,54 @@ pub(super) fn forget(said: &mut VecDeque<SentMessage>, message: &[u8]) {
     }
 }
 
-/// Forgets the first messages that satisfy `is_lost`, if `message` follows them.
+/// Forgets the first messages that satisfy `is_lost`, if `message` follows them. A backend whose later message arrives has
+/// lost none of its earlier ones: the equal message of the pooler's own is older than all of them.
 fn forget_up_to(
     said: &mut VecDeque<SentMessage>,
     message: &[u8],
     is_lost: impl Fn(&SentMessage) -> bool,
 ) {
     let lost = said.iter().take_while(|said| is_lost(said)).count();
-    if said.get(lost).is_some_and(|said| said.message == message) {
+    let Some(next) = said.get(lost).filter(|next| next.message == message) else {
+        return;
+    };
+    let backend = next.backend;
+    if said.iter().take(lost).all(|said| said.backend != backend) {
         said.drain(..lost);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(backend: usize, tag: u8) -> SentMessage {
+        SentMessage {
+            backend,
+            end: 0,
+            message: vec![tag, 0, 0, 0, 4],
+            is_last: true,
+        }
+    }
+
+    /// Returns the backends whose messages are left when a ReadyForQuery arrives.
+    fn left(said: impl IntoIterator<Item = SentMessage>) -> Vec<usize> {
+        let mut said = said.into_iter().collect();
+        forget(&mut said, &[backend::READY_FOR_QUERY, 0, 0, 0, 4]);
+        said.iter().map(|said| said.backend).collect()
+    }
+
+    /// The pooler answers a Sync itself, and the backend that has answered the next request is lost before the client
+    /// reads.
+    #[test]
+    fn the_answer_to_a_later_request_is_kept() {
+        let all = [backend::BIND_COMPLETE, backend::READY_FOR_QUERY];
+        assert_eq!(left(all.map(|tag| said(7, tag))), [7, 7]);
+    }
+
+    #[test]
+    fn messages_before_those_of_another_backend_are_forgotten() {
+        let lost = said(7, backend::BIND_COMPLETE);
+        assert_eq!(left([lost, said(8, backend::READY_FOR_QUERY)]), [8]);
     }
 }
