@@ -124,6 +124,11 @@ impl CancelRequests {
         self.keys.note_move(key, to, moves);
     }
 
+    /// Notes at the home of a client that the client has come back to this worker from another process.
+    pub(crate) fn note_back(&mut self, key: &CancelKey, to: WorkerId, moves: u32) {
+        self.keys.note_back(key, to, moves);
+    }
+
     /// Returns the client that may have this key: the caller compares the whole key.
     pub(crate) fn find(&self, key: &CancelKey) -> Option<Token> {
         self.keys.find(key)
@@ -313,6 +318,15 @@ fn tell_home(env: &Env<'_>, key: CancelKey, to: Option<WorkerId>, moves: u32, ou
     let home = home(env, &key);
     if home != env.worker {
         out.mail(home, Mail::ClientMoved { key, to, moves });
+    }
+}
+
+/// Tells the home of a client that the client has come back to this worker from another process, after this number of
+/// moves.
+pub(crate) fn tell_home_of_return(env: &Env<'_>, key: CancelKey, moves: u32, out: &mut Actions) {
+    let (home, to) = (home(env, &key), env.worker);
+    if home != to {
+        out.mail(home, Mail::ClientBack { key, to, moves });
     }
 }
 

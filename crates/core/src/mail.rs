@@ -82,6 +82,16 @@ pub enum Mail {
         /// The number of the client's moves so far.
         moves: u32,
     },
+    /// A client whose pid names the receiving worker has come back from a process that failed to take it over, to the
+    /// sending worker, which it had left.
+    ClientBack {
+        /// The client's key.
+        key: CancelKey,
+        /// The worker that has the client now.
+        to: WorkerId,
+        /// The number of the client's moves so far.
+        moves: u32,
+    },
     /// The load of the receiving worker's thread since its last load, in thousandths of a CPU. The driver of the worker
     /// sends it at the end of an iteration of the event loop, about every
     /// [`WINDOW`](crate::shared::worker_loads::WINDOW). The worker decides with it how many workers take part, and

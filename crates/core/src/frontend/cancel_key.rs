@@ -58,6 +58,16 @@ impl ClientKey {
         self.moves
     }
 
+    /// Returns the number of moves so far.
+    pub(crate) fn moves(&self) -> u32 {
+        self.moves
+    }
+
+    /// Goes on counting after this number of moves, for a client that comes back from another process.
+    pub(crate) fn resume_moves(&mut self, moves: u32) {
+        self.moves = moves;
+    }
+
     /// Marks the key as one that peers may pass on.
     pub(crate) fn allow_hops(&mut self) {
         self.secret[3] |= CancelKey::HOPS;

@@ -11,6 +11,7 @@ use super::{OnlineRestart, RestartParts, serve_taken_over_client};
 use crate::{
     Action, Actions, SharedPool, Token,
     base::fault::Fault,
+    cancel_requests::tell_home_of_return,
     client_listen::{ListeningClients, ask_fence, send_backlog_if_idle},
     connections::{Conn, Connections},
     effect::{ClientEffect, Effect, Env},
@@ -49,6 +50,10 @@ impl ForwardedClients {
         (forward.key == *key).then_some(conn)
     }
 
+    pub(super) fn contains(&self, key: &CancelKey) -> bool {
+        self.find(key).is_some()
+    }
+
     fn remove(&mut self, conn: Token) -> Option<ForwardedClient> {
         let forward = self.all.remove(&conn)?;
         self.keys.remove(&forward.key, conn);
@@ -63,6 +68,8 @@ pub(super) struct ForwardedClient {
     shared: Arc<SharedPool>,
     /// The restart in which the client left: the number of restarts that had failed before.
     restart: u32,
+    /// The number of the client's moves between workers, with its departure.
+    moves: u32,
     /// `None` once everything was forwarded.
     listening: Option<Box<Listening>>,
     /// The forwarded notifications: if the client comes back, this process has to send them.
@@ -87,11 +94,13 @@ impl OnlineRestart {
         let restart = self.forwarded_clients.failed;
         let recorded = connections.client(conn).and_then(|client| {
             let (key, pool) = (client.cancel_key(), client.pool()?);
+            let moves = client.key_mut().moves() + 1;
             let listening = client.listening.take()?;
             Some(ForwardedClient {
                 key,
                 shared: Arc::clone(&pools.get(pool)?.shared),
                 restart,
+                moves,
                 listening: Some(listening),
                 forwarded: Vec::new(),
             })
@@ -243,10 +252,11 @@ impl OnlineRestart {
             return Ok(false);
         }
         let (connections, clients) = (parts.connections, parts.listening_clients);
-        if self.listens_again(connections, clients, conn, &record.cancel_key(), out) {
+        let (env, pools) = (&parts.env, &*parts.pools);
+        let came = (conn, record.cancel_key());
+        if self.listens_again(env, connections, clients, came, out) {
             return Ok(false);
         }
-        let (env, pools) = (&parts.env, &*parts.pools);
         ask_for_arriving(env, connections, pools, clients, (conn, record), out)?;
         Ok(true)
     }
@@ -255,13 +265,13 @@ impl OnlineRestart {
     /// notifications.
     fn listens_again(
         &mut self,
+        env: &Env<'_>,
         connections: &mut Connections,
         clients: &mut ListeningClients,
-        conn: Token,
-        key: &CancelKey,
+        (conn, key): (Token, CancelKey),
         out: &mut Actions,
     ) -> bool {
-        let Some(before) = self.forwarded_clients.find(key) else {
+        let Some(before) = self.forwarded_clients.find(&key) else {
             return false;
         };
         let Some(forward) = self.forwarded_clients.remove(before) else {
@@ -275,6 +285,8 @@ impl OnlineRestart {
         listening.prepend_backlog(forward.forwarded);
         clients.rename(&listening, before, conn);
         client.listening = Some(listening);
+        client.key_mut().resume_moves(forward.moves);
+        tell_home_of_return(env, key, forward.moves, out);
         send_backlog_if_idle(connections, conn, out);
         true
     }

@@ -77,6 +77,14 @@ impl OnlineRestart {
             out.mail(next, mail);
             return Vec::new();
         }
+        if let TakeoverMail::Listening { key, .. } = &word
+            && !self.forwarded_clients.contains(key)
+            && let Some(next) = word.tries_next(env.worker, env.directory.workers())
+        {
+            let mail = word.into();
+            out.mail(next, mail);
+            return Vec::new();
+        }
         match word {
             TakeoverMail::BeginHandover => {
                 self.begin_handover_out(env, parts.connections, parts.pools)

@@ -11,7 +11,7 @@ use super::{
     field::{Field, Fields, Writer},
     tls_record,
 };
-use crate::{Address, TlsFacts, pool::PoolKey, shared::cancel::CancelKey};
+use crate::{Address, TlsFacts, WorkerId, pool::PoolKey, shared::cancel::CancelKey};
 
 /// The state of a client that is logged in and between two messages, without an outstanding reply.
 #[derive(Clone, PartialEq, Eq)]
@@ -139,6 +139,16 @@ impl ClientRecord {
         CancelKey {
             pid: self.key_pid,
             secret: self.key_secret.as_slice().into(),
+        }
+    }
+
+    /// Returns the worker that takes the client back if it can't be handed over. `left`: the worker that it has left,
+    /// which still receives its notifications if it listens. Other clients go to the worker that their pid names.
+    #[must_use]
+    pub fn returns_to(&self, left: WorkerId, workers: usize) -> WorkerId {
+        match self.channels.is_empty() {
+            true => self.cancel_key().worker(workers),
+            false => left,
         }
     }
 
@@ -362,5 +372,22 @@ impl fmt::Debug for ServerPassword {
 impl fmt::Debug for SessionRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SessionRecord").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_that_listens_returns_to_the_worker_that_it_has_left() {
+        let mut record = ClientRecord {
+            key_pid: CancelKey::pid(WorkerId(1), 0, 7),
+            key_secret: vec![0; 4],
+            ..ClientRecord::default()
+        };
+        assert_eq!(record.returns_to(WorkerId(2), 3), WorkerId(1));
+        record.channels.push(b"jobs".to_vec());
+        assert_eq!(record.returns_to(WorkerId(2), 3), WorkerId(2));
     }
 }

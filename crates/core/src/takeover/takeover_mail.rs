@@ -64,4 +64,43 @@ impl TakeoverMail {
             | Self::AllBack => None,
         }
     }
+
+    /// Returns the worker that gets the message if this one has not handed over the client that it is about; `None` if
+    /// all workers have had it. Such a message first comes to the worker that the client's pid names, and the client may
+    /// have left from any other.
+    pub(crate) fn tries_next(&self, worker: WorkerId, workers: usize) -> Option<WorkerId> {
+        let Self::Listening {
+            key,
+            note: ListenNote::Fence | ListenNote::Done,
+        } = self
+        else {
+            return None;
+        };
+        let next = WorkerId(((worker.index() + 1) % workers) as u8);
+        (next != key.worker(workers)).then_some(next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_to_the_old_process_comes_to_each_worker_once() {
+        let word = |note| TakeoverMail::Listening {
+            key: CancelKey {
+                pid: CancelKey::pid(WorkerId(1), 0, 7),
+                secret: [0; 4].into(),
+            },
+            note,
+        };
+        let from = |worker, workers| word(ListenNote::Fence).tries_next(WorkerId(worker), workers);
+        let visits = [from(1, 3), from(2, 3), from(0, 3)];
+        assert_eq!(visits, [Some(WorkerId(2)), Some(WorkerId(0)), None]);
+        assert_eq!(from(0, 1), None);
+        let done = word(ListenNote::Done).tries_next(WorkerId(1), 2);
+        assert_eq!(done, Some(WorkerId(0)));
+        let to_new_process = word(ListenNote::Fenced).tries_next(WorkerId(1), 2);
+        assert_eq!(to_new_process, None);
+    }
 }

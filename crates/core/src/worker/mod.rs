@@ -386,6 +386,7 @@ impl Worker {
                 );
             }
             Mail::ClientMoved { key, to, moves } => self.cancel_requests.note_move(&key, to, moves),
+            Mail::ClientBack { key, to, moves } => self.cancel_requests.note_back(&key, to, moves),
             mail @ (Mail::Busy(_) | Mail::ActiveWorkersChanged) => {
                 self.move_clients(now, out, |event, out| event.take_mail(&mail, out));
             }

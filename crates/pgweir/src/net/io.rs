@@ -279,6 +279,7 @@ impl Io {
         let client = Departing {
             record,
             fd,
+            worker,
             server,
             unsent,
             encryption,

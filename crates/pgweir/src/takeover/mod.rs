@@ -49,6 +49,8 @@ pub(crate) enum Outgoing {
 pub(crate) struct Departing {
     pub(crate) record: Box<ClientRecord>,
     pub(crate) fd: OwnedFd,
+    /// The worker that the client leaves.
+    pub(crate) worker: WorkerId,
     /// The client's server, which is handed over, too.
     pub(crate) server: Option<DepartingServer>,
     /// Bytes that the client's socket has not taken yet.

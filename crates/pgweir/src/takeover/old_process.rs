@@ -311,13 +311,14 @@ pub(super) fn listening(
     mailboxes.send(to, WorkerMessage::Mail(word.into()));
 }
 
-/// Gives a client that could not be handed over back to its worker.
+/// Gives a client that could not be handed over back to one of this process's workers.
 fn take_back(client: Departing, mailboxes: &Mailboxes) {
     let workers = mailboxes.workers().count();
-    let to = client.record.cancel_key().worker(workers);
+    let to = client.record.returns_to(client.worker, workers);
     let Departing {
         record,
         fd,
+        worker: _,
         server,
         unsent,
         encryption,

@@ -115,6 +115,7 @@ impl OtherProcess {
         let Departing {
             record,
             fd: own,
+            worker,
             mut server,
             unsent,
             encryption,
@@ -142,6 +143,7 @@ impl OtherProcess {
         let client = Departing {
             record,
             fd: own,
+            worker,
             server,
             unsent,
             encryption,
@@ -220,7 +222,10 @@ impl OtherProcess {
 mod tests {
     use std::os::unix::net::UnixStream;
 
-    use pgweir_core::takeover::{ClientRecord, Encryption};
+    use pgweir_core::{
+        WorkerId,
+        takeover::{ClientRecord, Encryption},
+    };
 
     use super::*;
 
@@ -234,6 +239,7 @@ mod tests {
                 ..ClientRecord::default()
             }),
             fd: near.into(),
+            worker: WorkerId(0),
             server: None,
             unsent: Vec::new(),
             encryption: Encryption::default(),

@@ -18,7 +18,9 @@ use crate::checks::{Guarantee, Violation};
 pub(super) struct Departed {
     record: Box<ClientRecord>,
     open: Open,
-    server: Option<(Open, Arc<SharedPool>, usize)>,
+    /// The worker that the client has left.
+    host: usize,
+    server: Option<(Open, Arc<SharedPool>)>,
 }
 
 impl World {
@@ -69,7 +71,7 @@ impl World {
         };
         let open = remove(conn)?;
         let server = match server {
-            Some(along) => Some((remove(along.conn)?, along.shared, host)),
+            Some(along) => Some((remove(along.conn)?, along.shared)),
             None => None,
         };
         if server.is_some() {
@@ -98,6 +100,7 @@ impl World {
         let client = Departed {
             record,
             open,
+            host,
             server,
         };
         match self.departing {
@@ -111,14 +114,13 @@ impl World {
         let Departed {
             record,
             open,
+            host,
             server,
         } = client;
         let control = self.hosts.len();
-        let to = record.cancel_key().worker(control);
-        let counted = |(open, shared, host)| {
-            let worker = WorkerId(host as u8);
-            (open, TakeoverMail::Gone { shared, worker })
-        };
+        let worker = WorkerId(host as u8);
+        let to = record.returns_to(worker, control);
+        let counted = |(open, shared)| (open, TakeoverMail::Gone { shared, worker });
         let (server, gone) = server.map(counted).unzip();
         let message = Posted::Client {
             record,

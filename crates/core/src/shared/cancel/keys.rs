@@ -109,6 +109,13 @@ impl Keys {
         }
     }
 
+    /// Notes at a client's home that the client has come back from another process to the worker that it had left. The
+    /// news of its departure has come before.
+    pub(crate) fn note_back(&mut self, key: &CancelKey, to: WorkerId, moves: u32) {
+        let place = self.by_place.entry(key.place());
+        place.or_insert(Whereabouts::At(to, moves));
+    }
+
     fn of_pid(&self, pid: u32) -> impl Iterator<Item = Whereabouts> {
         let from = u64::from(pid) << 32;
         let found = self.by_place.range(from..=from | u64::from(u32::MAX));
@@ -191,5 +198,13 @@ mod tests {
         assert!(home.locate(&own).is_some(), "news of an earlier move");
         home.note_move(&own, None, 6);
         assert_eq!(home.locate(&own), None);
+        home.note_move(&own, Some(WorkerId(3)), 5);
+        assert_eq!(home.locate(&own), None, "news of an earlier move");
+        home.note_back(&own, WorkerId(2), 6);
+        home.note_move(&own, Some(WorkerId(3)), 5);
+        assert_eq!(home.locate(&own), Some(Whereabouts::At(WorkerId(2), 6)));
+        home.insert(&own, client(5));
+        home.note_back(&own, WorkerId(2), 6);
+        assert_eq!(home.find(&own), Some(client(5)));
     }
 }
