@@ -123,9 +123,14 @@ impl ServerSession {
     /// differ, the texts of the transaction may have had effects that the former certificates did not contain.
     #[inline]
     pub fn check_certificates(&mut self, catalog: &Catalog) {
-        let Some(by) = self.transaction.end_certified(catalog.generation()) else {
-            return;
-        };
+        if let Some(by) = self.transaction.end_certified(catalog.generation()) {
+            self.note_other_certificates(by, catalog);
+        }
+    }
+
+    /// Notes that the transaction's texts were read by certificates of this generation, which are no longer in force.
+    #[cold]
+    fn note_other_certificates(&mut self, by: u64, catalog: &Catalog) {
         self.changes.raise(Class::Opaque);
         if by < catalog.code_since() {
             self.note_unread_code();

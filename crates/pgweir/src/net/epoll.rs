@@ -78,6 +78,7 @@ impl Epoll {
     ///
     /// # Errors
     /// Only those of a broken program (a bad descriptor).
+    #[inline]
     pub(super) fn wait(&self, events: &mut Vec<Event>, timeout_us: Option<u64>) -> io::Result<()> {
         events.clear();
         match self.wait_once(events, timeout_us) {
@@ -87,6 +88,7 @@ impl Epoll {
         }
     }
 
+    #[inline]
     fn wait_once(&self, events: &mut Vec<Event>, timeout_us: Option<u64>) -> Result<(), Errno> {
         let timeout = timeout_us.map(|us| Timespec {
             tv_sec: i64::try_from(us / 1_000_000).unwrap_or(i64::MAX),

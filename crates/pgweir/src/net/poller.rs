@@ -55,6 +55,7 @@ impl Key {
     }
 
     /// Returns the subject of an event.
+    #[inline]
     pub(crate) fn of(event: &Event) -> Self {
         Self::from_token(Token::from_bits(event.data.u64()))
     }
@@ -189,6 +190,7 @@ impl Poller {
     ///
     /// # Errors
     /// With epoll, only those of a broken program (a bad descriptor). With io_uring, also a shortage of memory.
+    #[inline]
     pub(super) fn wait(
         &mut self,
         events: &mut Vec<Event>,

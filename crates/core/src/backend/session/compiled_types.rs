@@ -101,6 +101,7 @@ impl CompiledTypes {
 
     /// Returns whether no other client may use the session.
     #[must_use]
+    #[inline]
     pub(crate) fn suit_nobody(&self) -> bool {
         matches!(self.kept, Kept::UnderNext | Kept::UnderAny)
     }
