@@ -271,6 +271,7 @@ impl Io {
     }
 
     /// Resets the share for a new turn.
+    #[inline]
     pub(super) fn new_accept_turn(&mut self) {
         self.acceptor.left = ACCEPTS_PER_TURN;
     }

@@ -61,6 +61,7 @@ impl Key {
     }
 
     /// The reverse of [`to_token`](Self::to_token).
+    #[inline]
     pub(super) fn from_token(token: Token) -> Self {
         match token.generation {
             LISTENER => Key::Listener(token.slot),

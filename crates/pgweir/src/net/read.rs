@@ -237,6 +237,7 @@ impl<P: Pooler> Driver<P> {
 
 impl Connection {
     /// Returns the largest length of the connection's next read, into a buffer of this size.
+    #[inline]
     pub(super) fn read_max(&self, buffer: usize) -> usize {
         // Each message of a client is parsed; many messages of a server are forwarded unparsed.
         let most = if self.client { buffer / 4 } else { buffer };

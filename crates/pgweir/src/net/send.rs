@@ -158,6 +158,7 @@ impl Io {
     }
 
     /// Returns the number of connections whose bytes wait in the outbox.
+    #[inline]
     pub(super) fn sends_waiting(&self) -> usize {
         let ring = self.poller.ring.as_ref();
         ring.map_or(0, |ring| ring.outbox.len())
@@ -224,6 +225,7 @@ impl Io {
     }
 }
 
+#[inline]
 fn send(fd: impl AsFd, pieces: &[&[u8]]) -> Result<usize, Errno> {
     loop {
         let sent = match pieces {

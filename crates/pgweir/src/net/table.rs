@@ -133,6 +133,7 @@ impl Connection {
     }
 
     /// Returns whether there may be something to read, in the socket, or received or decrypted already.
+    #[inline]
     pub(crate) fn has_input(&self) -> bool {
         let session = self.tls.as_deref();
         self.input.readable
@@ -184,6 +185,7 @@ impl Table {
     }
 
     /// Returns the open connection of this token.
+    #[inline]
     pub(crate) fn get(&mut self, token: Token) -> Option<&mut Connection> {
         match self.entry(token)? {
             Entry {
@@ -257,6 +259,7 @@ impl Table {
             .count()
     }
 
+    #[inline]
     fn entry(&mut self, token: Token) -> Option<&mut Entry> {
         self.entries
             .get_mut(token.slot as usize)
