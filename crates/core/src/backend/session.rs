@@ -189,7 +189,9 @@ impl ServerSession {
 
     /// Notes that a client's text, or a message with such effects, is sent.
     pub fn note(&mut self, effects: Effects, text: &[u8]) {
-        let is_unread = effects.contains(Effects::OPAQUE) && runs_unread_code(text, self.dialect);
+        let is_unread = effects.contains(Effects::OPAQUE)
+            && !effects.contains(Effects::UNREAD)
+            && runs_unread_code(text, self.dialect);
         let effects = match is_unread {
             true => effects | Effects::UNREAD,
             false => effects,
