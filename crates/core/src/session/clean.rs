@@ -13,7 +13,7 @@ pub struct Clean {
     pub changes_plans: bool,
     /// Whether `random()` must get a new random seed. With the extension, the server reports whether this is needed.
     pub reseeds: bool,
-    /// What the clean asks the server.
+    /// The questions that the clean asks the server.
     pub asks: Questions,
     /// PostgreSQL's major version.
     pub version: u32,
@@ -22,7 +22,7 @@ pub struct Clean {
 /// The questions that a clean asks the server after code that pgweir has not read.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Questions {
-    /// What the user may have left in the session that no clean removes.
+    /// Whether the session has state that no clean removes, or its user has a right to leave such state.
     pub rights: bool,
     /// Whether the session ever had a temporary object. It may have hidden the types of PL/pgSQL functions.
     pub temp: bool,

@@ -39,7 +39,7 @@ use super::{
     scan::DdlWords,
     sql::{
         NAME_MAX, builtin_effects,
-        pieces::{Piece, pieces, writes_to_catalogs},
+        pieces::{BEFORE_KIND, Piece, pieces, writes_to_catalogs},
         reads_session,
     },
     word_list::{begins, is_any, words},
@@ -67,8 +67,6 @@ const PLAIN: [&str; 37] = words(
 /// Kinds of objects whose CREATE is quiet if all words are harmless.
 const CREATED_QUIETLY: [&str; 9] =
     words("table index view sequence materialized role user group database");
-/// Words that may stand between CREATE and the kind.
-const BEFORE_KIND: [&str; 8] = words("or replace unique unlogged temp temporary local global");
 /// Kinds whose ALTER is quiet.
 const ALTERED_QUIETLY: [&str; 5] = words("table role user group database");
 /// Statements that are quiet whatever they name, if all words are harmless.

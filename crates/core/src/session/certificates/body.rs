@@ -8,7 +8,7 @@
 use crate::session::{
     sql::{
         CHANGE, Effects, NAME_MAX, affects_compilation, is_parameter_name,
-        pieces::{Piece, last_argument_is_true, pieces, writes_to_catalogs},
+        pieces::{BEFORE_KIND, Piece, last_argument_is_true, pieces, writes_to_catalogs},
         shapes_plans,
     },
     word_list::{begins, is_any, words},
@@ -33,15 +33,13 @@ const OTHER_STATEMENTS: [&str; 42] = words(
      release repack reset revoke rollback savepoint security set show start unlisten vacuum wait \
      declare into using property",
 );
-/// Those of them that run no code but what their words name.
+/// Statements of [`OTHER_STATEMENTS`] that run no code except the functions and relations that their words name.
 const READ_STATEMENTS: [&str; 24] = words(
     "alter analyse analyze call checkpoint cluster comment commit copy deallocate discard drop \
      grant listen refresh reindex reset revoke rollback set unlisten vacuum into pg_temp",
 );
-/// Kinds of objects whose CREATE runs no other code either.
+/// Kinds of objects whose CREATE runs no code except the functions and relations that its words name.
 const READ_KINDS: [&str; 5] = words("table view sequence index materialized");
-/// Words that may stand between CREATE and the kind.
-const BEFORE_KIND: [&str; 8] = words("or replace unique unlogged temp temporary local global");
 /// Parameters that decide which objects names mean.
 const OF_NAMES: [&str; 3] = words("search_path role session_authorization");
 /// Words that may follow a word that begins an expression after THEN or ELSE.

@@ -113,6 +113,11 @@ impl TypeNames {
 }
 
 impl DeclaredTypes {
+    /// Returns whether a type of this name may be declared.
+    fn may_have(&self, name: &Name) -> bool {
+        self.has_unknown || self.names.contains(name)
+    }
+
     /// Returns the bytes that the names take.
     pub(super) fn bytes(&self) -> usize {
         self.names.capacity() * (size_of::<Name>() + 1)
@@ -126,7 +131,7 @@ impl DeclaredTypes {
     }
 }
 
-/// What the names of types in PL/pgSQL functions demand.
+/// The certificates of a database about the types of PL/pgSQL variables.
 impl Certificates {
     /// Returns whether `search_path` decides which types a function of PL/pgSQL keeps for the session.
     #[must_use]
@@ -165,16 +170,14 @@ impl Certificates {
     #[must_use]
     pub(crate) fn has_types_like(&self, made: &MadeNames) -> bool {
         let types = &self.known.cleaning.types;
-        let is_declared = |name| types.has_unknown || types.names.contains(name);
-        made.names.iter().any(is_declared)
+        made.names.iter().any(|name| types.may_have(name))
     }
 
     /// Returns whether a statement gives a new object the name of a type in a PL/pgSQL function.
     #[must_use]
     pub(in crate::session) fn has_types_named_by(&self, pieces: &[Piece<'_>]) -> bool {
         let types = &self.known.cleaning.types;
-        let is_declared = |name: &[u8]| types.has_unknown || types.names.contains(&Name::of(name));
-        new_names(pieces).any(is_declared)
+        new_names(pieces).any(|name| types.may_have(&Name::of(name)))
     }
 }
 
@@ -228,7 +231,7 @@ fn declared<'p>(pieces: &[Piece<'p>]) -> Vec<Option<&'p [u8]>> {
     for &piece in pieces {
         let was = before;
         before = piece;
-        // Both are reserved words, so they are not names of variables.
+        // DECLARE and BEGIN are reserved words, so no variable has one of these names.
         if piece.is("declare") {
             part = Part::Variable;
             continue;
@@ -239,7 +242,7 @@ fn declared<'p>(pieces: &[Piece<'p>]) -> Vec<Option<&'p [u8]>> {
                 return found;
             }
             (Part::Outside, _) => Part::Outside,
-            // What a backslash means depends on `standard_conforming_strings`.
+            // `standard_conforming_strings` decides whether a backslash in a string is an escape.
             (_, Piece::Text(text)) if text.contains(&b'\\') => {
                 found.push(None);
                 part

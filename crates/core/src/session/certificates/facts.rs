@@ -37,7 +37,7 @@ const GRAPH_MAX: usize = 4_000_000;
 const BYTES_MAX: usize = 512 * 1024 * 1024;
 /// The size of the facts in bytes above which their evaluation is moved to another thread.
 const MANY_BYTES: usize = 1024 * 1024;
-/// What the rows have in place of a body or a stored tree above 256 kB, so that a row is at most [`FACT_MAX`] long.
+/// The value that `facts.sql` returns in place of a body or a stored tree above 256 kB, to keep rows below [`FACT_MAX`].
 const TOO_LONG: &[u8] = b"?";
 /// The longest row of facts that pgweir reads, in bytes. If there is a longer one, every text is opaque.
 pub const FACT_MAX: usize = 1024 * 1024;

@@ -38,6 +38,10 @@ impl<'a> Piece<'a> {
     }
 }
 
+/// Words that may stand between CREATE and the kind of the object.
+pub(in crate::session) const BEFORE_KIND: [&str; 8] =
+    words("or replace unique unlogged temp temporary local global");
+
 /// Returns whether a text that writes names a system catalog. A superuser may change functions without DDL.
 pub(in crate::session) fn writes_to_catalogs(pieces: &[Piece<'_>]) -> bool {
     const WRITING: [&str; 5] = words("insert update delete merge copy");

@@ -10,7 +10,7 @@ use crate::session::Effects;
 pub(super) struct OwnObjects {
     /// Effects of PostgreSQL's own functions that have any, by OID.
     pub(super) effects: HashMap<u32, Effects>,
-    /// Names of the functions in `builtin`.
+    /// Names of the functions in `effects`.
     pub(super) names: HashMap<u32, Box<str>>,
     /// Names of PostgreSQL's own views.
     pub(super) views: HashSet<Name>,
