@@ -115,6 +115,7 @@ def test_a_storm_of_logins_is_served(start_pooler, newest_pg):
         assert all(sock.value("SELECT 1") == "1" for sock in sockets)
 
 
+@pytest.mark.alone
 def test_silent_connections_cost_little(start_pooler, newest_pg):
     """5,000 connections that send nothing delay nobody's login, and take 4 kB each at most."""
     pooler = start_pooler(newest_pg, users=USERS, auth_type="md5", max_client_conn=100,
@@ -152,6 +153,7 @@ def test_silent_connections_within_tls_cost_little(start_pooler, newest_pg, cert
     assert each < 32
 
 
+@pytest.mark.alone
 def test_the_default_limits_withstand_5000_silent_connections(start_pooler, newest_pg):
     """With the default limits, 5,000 connections of one address that send nothing block no login, and most of them are
     soon closed.

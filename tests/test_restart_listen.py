@@ -122,6 +122,41 @@ def test_clients_that_are_taken_back_miss_no_notification(line, newest_pg, worke
             assert client is stays and told == ["last"]
 
 
+def test_clients_that_listen_away_from_the_worker_of_their_pid(line, newest_pg):
+    """All clients have moved to the first worker when they begin to listen. A failed restart and a successful one
+    disconnect none of them, and each gets each notification once.
+    """
+    one = line(workers=2, default_pool_size=8)
+    pooler = one.pooler
+    clients = [pooler.raw() for _ in range(8)]
+    assert all(row["clients"] >= 4 for row in pooler.console("SHOW WORKERS"))
+    pooler.console("SET worker_busy_target = 60")
+
+    def have_moved():
+        for client in clients:
+            client.query("SELECT 1")
+        return pooler.console("SHOW WORKERS")[1]["clients"] == 0
+    machine.wait_until(have_moved, 20, "all clients are on the first worker")
+    for client in clients:
+        client.query("LISTEN news")
+        client.query("BEGIN")
+    old = one.restart()
+    pooler.expect_log("accepts clients, ours leave for it")
+    machine.stand_still(pooler.process)
+    for client in clients:
+        client.query("COMMIT")
+    newest_pg.run("NOTIFY news, 'once'", dbname="app")
+    one.new_process_dies(old)
+    for client in clients:
+        assert payloads([client.expect("A")[0]]) == ["once"]
+        assert client.value("SELECT 1") == "1"
+    one.full()
+    newest_pg.run("NOTIFY news, 'again'", dbname="app")
+    for client in clients:
+        assert payloads([client.expect("A")[0]]) == ["again"]
+        assert client.value("SELECT 1") == "1"
+
+
 def test_a_client_that_leaves_during_the_move_blocks_no_other(line):
     one = line()
     for _ in range(3):

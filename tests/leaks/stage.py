@@ -165,11 +165,12 @@ class Stage:
                 neighbour.query("BEGIN")
                 seen.add(int(neighbour.value("SELECT pg_catalog.pg_backend_pid()")))
             except (wire.Closed, TimeoutError, AssertionError):
-                if seen:  # what else there is, listens
+                if seen:
                     break
             else:
                 found += self._seen(neighbour, customs, sequence)
-            if self._servers() <= seen:
+            unseen = self._servers() - seen
+            if not unseen or unseen <= self._out_of_reach():
                 break
         for neighbour in kept:
             neighbour.close()
@@ -179,6 +180,13 @@ class Stage:
         rows = self._admin.execute(
             "SELECT pid FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid()", (self.database,))
         return {pid for (pid,) in rows.fetchall()}
+
+    def _out_of_reach(self):
+        """The servers on which a client of this entry never runs a statement: those that listen for clients, and those of
+        other entries.
+        """
+        return {row["remote_pid"] for row in self.pooler.console("SHOW SERVERS")
+                if row["mode"] == "listener" or row["database"] != self.database}
 
     def forget(self):
         """Closes all servers, so that a leak is reported only once."""
