@@ -161,7 +161,7 @@ class Cluster:
             "unix_socket_directories": self.socket_dir, "max_connections": 100,
             "fsync": "off", "full_page_writes": "off", "synchronous_commit": "off",
             "autovacuum": "off", "log_min_messages": "fatal", "shared_buffers": "64MB",
-            "max_wal_size": "4GB", "ssl": "off", "max_prepared_transactions": 10,
+            "max_wal_size": "256MB", "ssl": "off", "max_prepared_transactions": 10,
             "wal_level": "logical",
         }
         if self.assist:

@@ -22,6 +22,9 @@ RUN_FOLDER = "PGWEIR_TEST_RUN"
 USERS_FUNCTIONS = "SELECT oid::regprocedure::text FROM pg_proc WHERE oid >= 16384"
 # Seconds for a test of `make test-full` that sets no limit of its own: the full counts take long.
 FULL_TIMEOUT = 900
+FOLDER_PREFIX = "pgweir-test-"
+# The memory that must be free for the run's folder to be there, in bytes: twice what it takes at most.
+MEMORY_NEEDED = 8 << 30
 # Modules whose tests take longest.
 LONG = ("test_soak", "test_leak_generator", "test_leaks", "test_differential", "test_handover", "test_package")
 
@@ -40,7 +43,7 @@ def pytest_configure(config):
     except RuntimeError as error:
         raise pytest.UsageError(str(error)) from error
     if RUN_FOLDER not in os.environ:
-        folder = Path(tempfile.mkdtemp(prefix="pgweir-test-"))
+        folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=machine.folder_in_memory(MEMORY_NEEDED)))
         folder.chmod(0o755)
         os.environ[RUN_FOLDER] = str(folder)
         config.stash[_owned] = folder
@@ -52,8 +55,13 @@ _used = pytest.StashKey[list]()
 
 def pytest_sessionfinish(session, exitstatus):
     folder = session.config.stash.get(_owned, None)
-    if folder is not None and exitstatus == 0:
-        shutil.rmtree(folder, ignore_errors=True)
+    if folder is None:
+        return
+    if exitstatus != 0:
+        if folder.is_relative_to(tempfile.gettempdir()):
+            return
+        session.config.stash[_owned] = machine.copy_logs(folder, tempfile.mkdtemp(prefix=FOLDER_PREFIX))
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def pytest_terminal_summary(terminalreporter, exitstatus, config):

@@ -193,9 +193,9 @@ def readers(start_cluster, run_folder):
     primary = start_cluster(18, f"p{os.urandom(3).hex()}")
     standbys = standbys_of(primary, run_folder, 2)
     yield primary, *standbys
-    for standby in standbys:
-        standby.stop("immediate")
-        standby.remove()
+    for server in (*standbys, primary):
+        server.stop()
+        server.remove()
 
 
 @pytest.mark.shows("database.max_replica_lag", "database.load_balance_hosts")

@@ -38,8 +38,9 @@ def make_pair(start_cluster, run_folder):
     primary = start_cluster(18, name)
     standby = standby_of(primary, run_folder / f"{name}s")
     yield primary, standby
-    standby.stop("immediate")
-    standby.remove()
+    for server in (standby, primary):
+        server.stop()
+        server.remove()
 
 
 @pytest.fixture(scope="module")

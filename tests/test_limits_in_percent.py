@@ -28,7 +28,9 @@ def small_pg(start_cluster):
     cluster = start_cluster(18, f"s{os.urandom(3).hex()}")
     cluster.stop("fast")
     cluster.start(**SMALL)
-    return cluster
+    yield cluster
+    cluster.stop()
+    cluster.remove()
 
 
 @pytest.mark.shows("max_server_conn")

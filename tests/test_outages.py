@@ -19,7 +19,8 @@ def own_pg(start_cluster):
     """A server that the test stops."""
     server = start_cluster(18, f"o{os.urandom(3).hex()}")
     yield server
-    server.stop("immediate")
+    server.stop()
+    server.remove()
 
 
 def in_outage(pooler):

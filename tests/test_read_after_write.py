@@ -29,9 +29,9 @@ def readers(start_cluster, run_folder):
     has_all = "SELECT rolconfig IS NOT NULL FROM pg_roles WHERE rolname = 'trusty'"
     machine.wait_until(lambda: all(standby.value(has_all) for standby in standbys), what="the standbys have the table")
     yield primary, *standbys
-    for standby in standbys:
-        standby.stop("immediate")
-        standby.remove()
+    for server in (*standbys, primary):
+        server.stop()
+        server.remove()
 
 
 def start(start_pooler, servers, mode="lsn", wait=20, more=None, **settings):
@@ -309,6 +309,6 @@ def test_after_a_failover(start_pooler, start_cluster, run_folder):
                 found, port = reader.execute("SELECT value, inet_server_port() FROM counters").fetchone()
                 assert (found, port) == (value, promoted.port)
     finally:
-        for standby in (promoted, follower):
-            standby.stop("immediate")
-            standby.remove()
+        for server in (promoted, follower, primary):
+            server.stop()
+            server.remove()

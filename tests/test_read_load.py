@@ -36,9 +36,9 @@ def servers(start_cluster, run_folder):
                            what="the standby has the table and its rows")
         standby.run("CHECKPOINT")
     yield primary, *standbys
-    for standby in standbys:
-        standby.stop("immediate")
-        standby.remove()
+    for server in (*standbys, primary):
+        server.stop()
+        server.remove()
 
 
 class Load:
