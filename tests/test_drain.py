@@ -119,8 +119,8 @@ def assert_leaves(pooler, busy):
     assert busy.has_left and busy.failure is None
 
 
-def test_a_busy_client_whose_server_awaits_a_login_leaves(drained, newest_pg):
-    """A login trigger refuses each login: the superuser who broke it keeps the server, but not during a drain."""
+def test_a_busy_client_that_has_broken_logins_leaves(drained, newest_pg):
+    """A login trigger refuses each login since a table was dropped: the drain needs no other server for the client that dropped it."""
     newest_pg.run("DROP DATABASE IF EXISTS refusing")
     newest_pg.run("CREATE DATABASE refusing")
     newest_pg.run("CREATE TABLE logins (who text); CREATE FUNCTION at_login() RETURNS event_trigger LANGUAGE plpgsql AS $k$ BEGIN"

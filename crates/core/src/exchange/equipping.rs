@@ -243,14 +243,10 @@ fn note_login_state(server: &mut Server) {
     let Some(changes) = server.session.lasting.begin_first_loan() else {
         return;
     };
-    if may_have_login_triggers(server) && server.shared.catalog.login_may_have_left_state(changes) {
+    let has_no_triggers = (1..LOGIN_TRIGGERS).contains(&major_version(server));
+    if !has_no_triggers && server.shared.catalog.login_may_have_left_state(changes) {
         server.session.changes.raise(Class::Opaque);
     }
-}
-
-/// Returns whether PostgreSQL has login triggers in the server's version.
-pub(super) fn may_have_login_triggers(server: &Server) -> bool {
-    !(1..LOGIN_TRIGGERS).contains(&major_version(server))
 }
 
 /// Logs, in PgBouncer's words, a text that gives a server its client's parameters.

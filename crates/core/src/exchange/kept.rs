@@ -14,7 +14,7 @@
 
 use std::{collections::VecDeque, ops::RangeInclusive, sync::Arc};
 
-use super::{Exchange, equipping::may_have_login_triggers, inspection::Rights, pins::is_pinned_to};
+use super::{Exchange, pins::is_pinned_to};
 use crate::{
     Actions, SharedPool, Time, Token,
     backend::{Phase, Server, Settling},
@@ -102,11 +102,7 @@ impl Exchange<'_> {
         out: &mut Actions,
     ) -> KeepDecision {
         let now = self.env.now;
-        let awaits_login = self.awaits_login(server_conn);
-        let demand = match awaits_login {
-            true => ServerDemand::None,
-            false => self.demand(server_conn),
-        };
+        let demand = self.demand(server_conn);
         let turn_until = self.turn_until(server_conn, demand, is_pinned);
         let Some(server) = self.connections.known_server(server_conn, out) else {
             return KeepDecision::Keep(None);
@@ -147,33 +143,6 @@ impl Exchange<'_> {
             self.withdraw_announcement(server_conn, out);
         }
         KeepDecision::keep_if(stays)
-    }
-
-    /// Returns whether a server that has to be closed after this loan stays with its client until a login to another
-    /// server has succeeded. Otherwise a client that has broken a login trigger by DDL would wait for a server on which it
-    /// can drop the trigger. If the pool is full, the server is not kept: other clients would wait for it.
-    fn awaits_login(&mut self, conn: Token) -> bool {
-        if self.clients_leave() {
-            return false;
-        }
-        let (env, now) = (&self.env, self.env.now);
-        let Some(server) = self.connections.server(conn) else {
-            return false;
-        };
-        if server.session.changes.class() != Class::Opaque || !may_have_login_triggers(server) {
-            return false;
-        }
-        let names = env.directory.names();
-        let is_superuser = names.value(&server.tracked, b"is_superuser") == Some(b"on")
-            || Rights::of(names, server) == Rights::All;
-        let Some(pool) = self.pools.get_mut(server.pool()) else {
-            return false;
-        };
-        pool.use_current_catalog();
-        (is_superuser || pool.catalog.certificates.unclean_reason().is_some())
-            && !pool.orders.paused
-            && pool.shared.catalog.logins_may_be_refused()
-            && pool.shared.ledger.lock().may_open(now)
     }
 
     /// Returns whether clients leave this process, so that each of them has to give its server back after a transaction:
@@ -310,12 +279,11 @@ impl Exchange<'_> {
         let now = self.env.now;
         let needed = pool.shared.ledger.lock().kept_needed(now).saturating_add(1);
         let mut announced = 0;
-        for conn in pool.kept.clone() {
+        for &conn in &pool.kept {
             if announced == needed {
                 break;
             }
             if is_kept(self.connections, conn, id)
-                && !self.awaits_login(conn)
                 && let Some(server) = self.connections.server(conn)
                 && server.session.inspections.turn_until().is_none()
             {
@@ -365,7 +333,7 @@ impl Exchange<'_> {
             let server = self.connections.server(conn);
             let is_announced = server.is_some_and(|server| server.reads());
             let is_needed = walk.shared.ledger.lock().kept_needed(now) > 0;
-            if walk.all || is_announced || is_needed && !self.awaits_login(conn) {
+            if walk.all || is_announced || is_needed {
                 return Some(self.settle_listed(conn, walk.shared.id));
             }
             walk.left.push_back(conn);
@@ -454,13 +422,9 @@ impl Exchange<'_> {
         };
         let is_turn = inspections.turn_until().is_some();
         let is_held_up = !is_turn && (*more == 0 || server.next_loan.awaits_cancels());
-        let pause = match is_turn || is_held_up {
-            true => RETRY_PAUSE,
-            false => INSPECTION_PAUSE,
-        };
-        if now < due_at || is_held_up || !is_turn && self.awaits_login(conn) {
-            let again_at = due_at.max(now.after(pause));
-            self.settle_no_later_than(if now < due_at { due_at } else { again_at });
+        if now < due_at || is_held_up {
+            let again_at = due_at.max(now.after(RETRY_PAUSE));
+            self.settle_no_later_than(if is_turn { due_at } else { again_at });
             return None;
         }
         let server = self.connections.server(conn)?;

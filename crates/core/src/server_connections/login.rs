@@ -201,8 +201,7 @@ impl ServerConnections<'_> {
             return;
         };
         let shared = Arc::clone(&server.shared);
-        let changes = server.session.lasting.note_login();
-        shared.catalog.note_login(changes);
+        server.session.lasting.note_login();
         server.become_idle();
         keep_parameters(server, server_parameters);
         end_outage(&self.env, &shared);

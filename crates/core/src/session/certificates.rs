@@ -83,7 +83,8 @@ struct Known {
     is_read: bool,
     /// The code that may do DDL.
     ddl: DdlCode,
-    login_triggers: LoginTriggers,
+    /// Whether an event trigger runs uncertified code at each login.
+    logins_leave_state: bool,
     opaque_reason: Option<Box<str>>,
     cleaning: Cleaning,
     counts: Counts,
@@ -103,18 +104,6 @@ struct CodeNames {
     session_readers: Arc<HashSet<Name>>,
     /// Names of code whose use may change more than the session; `None` if every text may change more.
     data_changers: Option<Arc<HashSet<Name>>>,
-}
-
-/// The event triggers of a database that run at each login.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum LoginTriggers {
-    /// There are none.
-    #[default]
-    None,
-    /// They leave no session state.
-    Clean,
-    /// Each session may have session state from its login on.
-    LeaveState,
 }
 
 /// The facts about the database on which the clean of a session depends.
@@ -404,13 +393,7 @@ impl Certificates {
     /// code at login.
     #[must_use]
     pub fn logins_leave_state(&self) -> bool {
-        self.known.login_triggers == LoginTriggers::LeaveState
-    }
-
-    /// Returns whether the database has login triggers.
-    #[must_use]
-    pub fn has_login_triggers(&self) -> bool {
-        self.known.login_triggers != LoginTriggers::None
+        self.known.logins_leave_state
     }
 
     /// Returns why every text is opaque: the object that is the reason and its effect; `None` if the catalog contains

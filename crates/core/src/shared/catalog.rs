@@ -111,8 +111,6 @@ struct State {
     /// The certificates at that moment, and the number of changes up to then. The certificates become valid again if
     /// that number is still the same.
     kept: Option<(Certificates, u64)>,
-    /// The number of changes when the last login to a server began that has succeeded.
-    logged_in_at: Option<u64>,
 }
 
 /// The state of a catalog, for the console and the metrics.

@@ -55,10 +55,9 @@ impl LastingState {
         self.changes_at_opening = changes;
     }
 
-    /// Notes that the server has logged in. Returns the number of changes of the catalog before the login.
-    pub fn note_login(&mut self) -> u64 {
+    /// Notes that the server has logged in.
+    pub fn note_login(&mut self) {
         self.changes_at_login = Some(self.changes_at_opening);
-        self.changes_at_opening
     }
 
     /// Returns whether the server was not lent yet to a client whose session state is carried.

@@ -38,15 +38,6 @@ impl Ledger {
         self.all() < self.limits.in_force.size || self.all() < self.max_servers_now(now)
     }
 
-    /// Returns whether the pool opens a server at present, or may open one for a client that waits, so that no other client
-    /// has to give up its server.
-    #[must_use]
-    pub fn may_open(&self, now: Time) -> bool {
-        let is_urgent = self.caps.must_give_up_server(false, now) || self.is_exclusive_turn(now);
-        let has_place = self.has_room(now) && self.denied.is_none();
-        (has_place || self.servers.connecting > 0) && !is_urgent
-    }
-
     /// Returns whether other clients need a server that `worker` would keep for its client. `worker` offers its free
     /// servers to the ledger at present; if no client needs one, the ledger stops asking for them.
     pub fn demand(&mut self, worker: WorkerId, now: Time) -> ServerDemand {

@@ -24,24 +24,6 @@ impl Catalog {
     }
 }
 
-impl Catalog {
-    /// Notes that a login to a server of the database has succeeded. `changes` is the number of
-    /// [`changes`](Self::changes) when the login began.
-    pub(crate) fn note_login(&self, changes: u64) {
-        let (_, mut state) = self.locked();
-        state.logged_in_at = state.logged_in_at.max(Some(changes));
-    }
-
-    /// Returns whether a login trigger may refuse every new server: the database may have login triggers, and no login
-    /// has succeeded since the catalog has last changed.
-    #[must_use]
-    pub(crate) fn logins_may_be_refused(&self) -> bool {
-        let (_, state) = self.locked();
-        let may_have_triggers = !state.is_current() || state.certificates.has_login_triggers();
-        may_have_triggers && state.logged_in_at < Some(state.changes.all())
-    }
-}
-
 impl State {
     fn is_current(&self) -> bool {
         self.reading.count > 0

@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     super::{
-        Counts, Known, LoginTriggers, Name, NameEffects, OpaqueObject,
+        Counts, Known, Name, NameEffects, OpaqueObject,
         graph::{At, Node},
     },
     Facts,
@@ -117,12 +117,9 @@ impl Facts {
             let reason = "PUBLIC may call no function that closes the connections of postgres_fdw";
             unclean_reason.get_or_insert_with(|| reason.into());
         }
-        if !self.login_triggers.is_empty() {
-            found.login_triggers = LoginTriggers::Clean;
-        }
         for (at, name) in &self.login_triggers {
             if self.graph.bits(*at).contains(Effects::OPAQUE) {
-                found.login_triggers = LoginTriggers::LeaveState;
+                found.logins_leave_state = true;
                 let reason = || format!("login trigger {name} may leave state in each session");
                 unclean_reason.get_or_insert_with(reason);
             }

@@ -49,13 +49,11 @@ fn effects_of_login_triggers() {
     };
     let found = of("login", "20002");
     assert!(found.logins_leave_state() && found.has_event_triggers());
-    assert!(found.has_login_triggers());
     let why = "login trigger t may leave state in each session";
     assert_eq!(found.unclean_reason(), Some(why));
     for (event, function) in [("login", "20001"), ("ddl_command_end", "20002")] {
         let found = of(event, function);
         assert!(!found.logins_leave_state() && found.unclean_reason().is_none());
-        assert_eq!(found.has_login_triggers(), event == "login");
     }
 }
 
