@@ -38,11 +38,6 @@ const EXEMPT: &[Exempt] = &[
         reason: "settings of a pool",
     },
     Exempt {
-        file: "crates/core/src/session/probe.rs",
-        name: "Probe",
-        reason: "a row: the questions of one inspection",
-    },
-    Exempt {
         file: "crates/core/src/takeover/record.rs",
         name: "ClientRecord",
         reason: "a row: a client, as one process sends it to another",

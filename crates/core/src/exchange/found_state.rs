@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use super::{
     Exchange, INSPECTED,
-    inspection::{Inspection, Rights},
+    inspection::Inspection,
     pins::{count_pins, is_pinning},
 };
 use crate::{
@@ -224,8 +224,10 @@ fn found_pins(
     failed: bool,
 ) -> Pins {
     let mut pins = pins(context, probe, state, server.session.changes.effects());
-    let is_privileged = !state.privileged.is_empty() && Rights::of(names, server) != Rights::All;
-    pins.insert_if(Pin::Privileged, is_privileged);
+    if is_of_superuser(server, names) {
+        // pgweir can set the parameters on other servers, too.
+        pins.remove(Pin::Privileged);
+    }
     pins.insert_if(Pin::Statement, server.session.client_names.are_own());
     // State that the extension can't determine is unknown to an inspection, too.
     let report = server.session.extension.last();
@@ -234,6 +236,13 @@ fn found_pins(
         failed || report.is_some_and(|own| own.unclear),
     );
     pins
+}
+
+/// Returns whether the user of a server's pool is a superuser.
+fn is_of_superuser(server: &Server, names: &TrackedNames) -> bool {
+    let facts = server.shared.facts.lock();
+    let parameters = facts.server_parameters.as_ref();
+    parameters.and_then(|own| names.value(&own.tracked, b"is_superuser")) == Some(b"on")
 }
 
 /// Returns the pins by session state that can't be moved. For state that the probe has not read, the earlier result

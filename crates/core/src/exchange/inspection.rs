@@ -8,17 +8,14 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use pgweir_wire::MessageWriter;
 
-use super::{
-    Exchange,
-    cleaning::{clean_of, major_version},
-};
+use super::{Exchange, cleaning::clean_of};
 use crate::{
     Actions, Token,
     backend::{
         InspectionAnswers, InternalAnswer, InternalQuery, Request, Server, UnexplainedParameters,
     },
     effect::Effects,
-    session::{AllSettings, Baseline, Context, Probe, SHOWN, State, TrackedNames, is_identity},
+    session::{AllSettings, Baseline, Context, Probe, SHOWN, State, is_identity},
 };
 
 impl Exchange<'_> {
@@ -66,10 +63,7 @@ impl Exchange<'_> {
             let base = base.filter(|(name, _)| !is_identity(name));
             customs.extend(base.map(|(name, _)| Box::from(name)));
         }
-        let mut probe = Probe {
-            knows_grants: Rights::of(self.env.directory.names(), server) == Rights::Granted,
-            ..Probe::full(customs.into_iter().collect())
-        };
+        let mut probe = Probe::full(customs.into_iter().collect());
         if let Some(baseline) = baseline {
             probe.all = AllSettings::Compared(baseline);
         }
@@ -326,33 +320,4 @@ fn disturbs_inspection(name: &[u8], value: Option<&[u8]>) -> bool {
     let is_timeout =
         SHOWN.iter().any(|shown| shown.as_bytes() == name) || name == b"transaction_timeout";
     name.starts_with(b"jit") || is_timeout && value.is_none_or(|value| value.ends_with(b"ms"))
-}
-
-/// The parameters reserved for superusers that a login user may set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Rights {
-    /// All: the user is a superuser.
-    All,
-    /// The parameters that were granted to the user (GRANT SET ON PARAMETER).
-    Granted,
-    /// None: the server does not support such grants.
-    None,
-}
-
-impl Rights {
-    pub(super) fn of(names: &TrackedNames, server: &Server) -> Self {
-        let facts = server.shared.facts.lock();
-        let Some(server_parameters) = &facts.server_parameters else {
-            return Self::None;
-        };
-        if names.value(&server_parameters.tracked, b"is_superuser") == Some(b"on") {
-            return Self::All;
-        }
-        drop(facts);
-        if major_version(server) >= 15 {
-            Self::Granted
-        } else {
-            Self::None
-        }
-    }
 }

@@ -6,11 +6,7 @@
 
 use pgweir_wire::MessageWriter;
 
-use super::{
-    Exchange,
-    inspection::{Inspection, Rights},
-    sql_statements::needs_texts,
-};
+use super::{Exchange, inspection::Inspection, sql_statements::needs_texts};
 use crate::{
     Actions, ReadMode, Time, Token,
     backend::{InspectionAnswers, Phase, Request, Server, Settling},
@@ -170,13 +166,8 @@ impl Exchange<'_> {
         if statements {
             state.statements.clear();
         }
-        let privileged = match Rights::of(self.env.directory.names(), server) {
-            Rights::Granted => state.privileged.clone(),
-            Rights::All | Rights::None => Vec::new(),
-        };
         let probe = Probe {
             names,
-            privileged,
             statements,
             ..Probe::default()
         };

@@ -30,10 +30,6 @@ pub struct Probe {
     pub names: Vec<Box<[u8]>>,
     /// Whether the query fails if a value is too long to be read; otherwise the value is left out.
     pub must_fit: bool,
-    /// Whether the server supports grants of parameters (PostgreSQL 15 and above).
-    pub knows_grants: bool,
-    /// Parameters that only superusers may set; the probe reads which of these the login user was granted.
-    pub privileged: Vec<Vec<u8>>,
     /// Whether to read the [`Summary`](super::Summary): temporary objects, cursors WITH HOLD, session-level advisory
     /// locks, and the numbers of prepared statements and channels.
     pub summary: bool,
@@ -48,9 +44,6 @@ const ESCAPED: [&str; 2] = [
     "pg_catalog.encode(pg_catalog.convert_to(",
     ", pg_catalog.getdatabaseencoding()), 'escape')",
 ];
-/// Marks a parameter as unprivileged if the session's user was granted it: pgweir sets parameters on other servers with
-/// the rights of that user.
-const NOT_GRANTED: &str = " AND NOT pg_catalog.has_parameter_privilege(SESSION_USER, name, 'SET')";
 const SUMMARY: &str = "SELECT CASE WHEN pg_catalog.pg_my_temp_schema() OPERATOR(pg_catalog.=) 0::pg_catalog.oid \
     THEN false ELSE EXISTS (SELECT FROM pg_catalog.pg_depend \
     WHERE refclassid OPERATOR(pg_catalog.=) 2615::pg_catalog.oid \
@@ -138,9 +131,6 @@ impl Probe {
         if !self.names.is_empty() {
             parts.push(self.named());
         }
-        if !self.privileged.is_empty() {
-            parts.push(self.granted());
-        }
         if self.summary {
             parts.push(SUMMARY.into());
         }
@@ -160,22 +150,15 @@ impl Probe {
 
     fn listed(&self) -> Vec<u8> {
         let [open, close] = ESCAPED;
-        let unless = if self.knows_grants { NOT_GRANTED } else { "" };
         // The query itself has just set the shown parameters.
         let shown = SHOWN.join("','");
         format!(
-            "SELECT CASE WHEN context OPERATOR(pg_catalog.=) 'superuser'::pg_catalog.text\
-             {unless} THEN 's' ELSE 'g' END, name, {open}pg_catalog.current_setting(name){close} \
+            "SELECT CASE WHEN context OPERATOR(pg_catalog.=) 'superuser'::pg_catalog.text \
+             THEN 's' ELSE 'g' END, name, {open}pg_catalog.current_setting(name){close} \
              FROM pg_catalog.pg_settings WHERE source OPERATOR(pg_catalog.=) 'session'::pg_catalog.text \
              AND name OPERATOR(pg_catalog.<>) ALL (ARRAY['{shown}']::pg_catalog.text[])"
         )
         .into()
-    }
-
-    fn granted(&self) -> Vec<u8> {
-        let names = self.privileged.iter().map(Vec::as_slice);
-        let condition = "pg_catalog.has_parameter_privilege(SESSION_USER, name, 'SET')";
-        select_from_names("SELECT 'm', name, ''", names, condition)
     }
 
     fn named(&self) -> Vec<u8> {
@@ -186,26 +169,17 @@ impl Probe {
             VALUE
         };
         let columns = format!("SELECT 'g', {open}name{close}, {open}{value}{close}");
-        let names = self.names.iter().map(|name| &**name);
-        let condition = "pg_catalog.current_setting(name, true) IS NOT NULL";
-        select_from_names(&columns, names, condition)
+        let mut text = format!("{columns} FROM (VALUES ").into_bytes();
+        for (at, name) in self.names.iter().enumerate() {
+            text.extend_from_slice(if at == 0 { b"(" } else { b",(" });
+            quote::literal_of_bytes(&mut text, name);
+            text.extend_from_slice(if at == 0 { b"::pg_catalog.text)" } else { b")" });
+        }
+        text.extend_from_slice(
+            b") AS named(name) WHERE pg_catalog.current_setting(name, true) IS NOT NULL",
+        );
+        text
     }
-}
-
-/// Returns a query over a table of these names.
-fn select_from_names<'n>(
-    columns: &str,
-    names: impl Iterator<Item = &'n [u8]>,
-    condition: &str,
-) -> Vec<u8> {
-    let mut text = format!("{columns} FROM (VALUES ").into_bytes();
-    for (at, name) in names.enumerate() {
-        text.extend_from_slice(if at == 0 { b"(" } else { b",(" });
-        quote::literal_of_bytes(&mut text, name);
-        text.extend_from_slice(if at == 0 { b"::pg_catalog.text)" } else { b")" });
-    }
-    text.extend_from_slice(format!(") AS named(name) WHERE {condition}").as_bytes());
-    text
 }
 
 /// Returns the statements that show the parameters which could disturb the inspection, and set them for the
@@ -274,12 +248,6 @@ mod tests {
         let text = String::from_utf8(probe.text()).unwrap();
         assert!(text.contains("(VALUES ('app.tenant'::pg_catalog.text),('it''s')) AS"));
         assert!(text.ends_with("FROM pg_catalog.pg_prepared_statement()"));
-        let probe = Probe {
-            privileged: vec![b"lc_messages".to_vec()],
-            ..Probe::default()
-        };
-        let text = String::from_utf8(probe.text()).unwrap();
-        assert!(text.contains(";SELECT 'm', name, '' FROM (VALUES ('lc_messages'::"));
     }
 
     #[test]

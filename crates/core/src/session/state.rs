@@ -11,8 +11,6 @@ pub struct State {
     /// Parameters that were set in the session, among them `role` and `session_authorization`: names in lower case,
     /// values in the server's encoding.
     pub(crate) settings: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Names of those `settings` that only superusers, and roles that were granted the right, may set.
-    pub(crate) privileged: Vec<Vec<u8>>,
     /// Channels that the session listens on.
     pub(crate) channels: Vec<Vec<u8>>,
     /// SQL-prepared statements, with their texts where those are known.
@@ -104,10 +102,6 @@ impl State {
         match kind {
             b'g' | b's' => self.set(kind, name, value)?,
             b'c' => self.channels.push(unescape(name)?),
-            b'm' => {
-                let granted = unescape(name)?;
-                self.privileged.retain(|name| *name != granted);
-            }
             b'q' => self.named.push(unescape(name)?),
             b'p' => self
                 .statements
@@ -150,7 +144,7 @@ impl State {
     fn set(&mut self, kind: u8, name: &[u8], value: &[u8]) -> Result<(), BadState> {
         let name = unescape(name)?.to_ascii_lowercase();
         if kind == b's' {
-            self.privileged.push(name.clone());
+            self.pins.insert(Pin::Privileged);
         }
         self.settings.push((name, unescape(value)?));
         Ok(())
@@ -204,9 +198,9 @@ fn unescape(text: &[u8]) -> Result<Vec<u8>, BadState> {
 mod tests {
     use super::*;
 
-    fn pins(pin: Pin) -> Pins {
+    fn pins(all: &[Pin]) -> Pins {
         let mut pins = Pins::default();
-        pins.insert(pin);
+        all.iter().for_each(|&pin| pins.insert(pin));
         pins
     }
 
@@ -220,18 +214,20 @@ mod tests {
                 (b"search_path".to_vec(), b"a, b".to_vec()),
                 (b"app.x".to_vec(), br"\=".to_vec()),
             ],
-            privileged: vec![b"app.x".to_vec()],
             channels: vec![b"jobs".to_vec()],
             statements: vec![(b"q1".to_vec(), None)],
-            pins: pins(Pin::Temporary),
+            pins: pins(&[Pin::Temporary, Pin::Privileged]),
             unclear: true,
             ..State::default()
         };
         assert_eq!(state, expect);
-        assert_eq!(state.pins.to_string(), "temporary objects");
+        assert_eq!(
+            state.pins.to_string(),
+            "temporary objects, privileged setting"
+        );
         let cut = State::of_report(br"1;nApp.\303\244;o;t").unwrap();
         assert_eq!(cut.custom_parameters, ["app.\u{e4}".as_bytes()]);
-        assert!(cut.cut && cut.pins == pins(Pin::Temporary) && !cut.unclear);
+        assert!(cut.cut && cut.pins == pins(&[Pin::Temporary]) && !cut.unclear);
         for bad in [
             "",
             "2",
@@ -262,7 +258,6 @@ mod tests {
             ["g", "TimeZone", r"a\303\244\\"],
             ["s", "lc_messages", "C"],
             ["s", "wal_compression", "on"],
-            ["m", "wal_compression", ""],
             ["p", "s", "PREPARE s AS SELECT 1"],
             ["c", "jobs", ""],
         ] {
@@ -277,10 +272,9 @@ mod tests {
                 (b"lc_messages".to_vec(), b"C".to_vec()),
                 (b"wal_compression".to_vec(), b"on".to_vec()),
             ],
-            privileged: vec![b"lc_messages".to_vec()],
             channels: vec![b"jobs".to_vec()],
             statements: vec![(b"s".to_vec(), Some(b"PREPARE s AS SELECT 1".to_vec()))],
-            pins: pins(Pin::Lock),
+            pins: pins(&[Pin::Lock, Pin::Privileged]),
             shown: vec![b"1500ms".to_vec()],
             ours: Some(12),
             summary: Some(Summary {

@@ -372,7 +372,6 @@ impl<'m> Machine<'m> {
                 value.map(|value| value.chars().count().to_string())
             }
             "starts_with" => Some(truth(arg(0).starts_with(&arg(1)))),
-            "has_parameter_privilege" => Some("f".to_owned()),
             "gen_random_uuid" | "uuid_hash" => Some("7".to_owned()),
             _ => return self.call_with_effect(name, args),
         })
