@@ -52,7 +52,7 @@ pub(crate) fn send_unsent_parameters(
     server: &mut Server,
     out: &mut Actions,
 ) {
-    if !server.session.settings.take_unsent() {
+    if !server.session.loan.take_unsent() {
         return;
     }
     let before = std::mem::replace(&mut client.tracked, server.tracked.clone());

@@ -38,7 +38,7 @@ impl Signal {
 }
 
 /// The pids in one request for which the server has no process.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 pub struct Signals {
     /// The pids; each may be a client of this process.
     pub(crate) pids: Vec<u32>,

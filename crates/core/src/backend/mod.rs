@@ -38,8 +38,8 @@ pub use server::{
 };
 pub(crate) use server::{OUTDATED, REDEFINED};
 pub use session::{
-    CatalogRows, ExtensionReports, InspectionAnswers, Inspections, InternalAnswer, InternalQueries,
-    LastingState, SIGNALS, ServerNotifications, ServerSession, ServerSqlStatements,
-    SessionSettings, TransactionState, UnexplainedParameters,
+    CatalogRows, ExtensionReports, InspectionAnswers, InternalAnswer, InternalQueries,
+    LastingState, LoanNotes, NextInspection, PoolLists, Rejections, SIGNALS, ServerNotifications,
+    ServerSession, ServerSqlStatements, SessionSettings, TransactionState, UnexplainedParameters,
 };
 pub use stream::{Downstream, Ends, Expected, Step, Violation};

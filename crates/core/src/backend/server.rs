@@ -209,7 +209,7 @@ impl Server {
     /// the pool had more servers because of the pinned client than it may have now.
     #[inline]
     pub fn uncount_pinned(&mut self) -> bool {
-        if !self.session.inspections.uncount() {
+        if !self.session.lists.uncount() {
             return false;
         }
         let mut ledger = self.shared.ledger.lock();
@@ -260,8 +260,12 @@ impl Server {
     }
 
     /// Changes the use of the connection, and returns the former one. Only the moves of [`crate::connections`] call this.
+    /// What was noted for the client ends with the loan.
     #[inline]
     pub(crate) fn change_duty(&mut self, duty: Duty) -> Duty {
+        if duty.phase().is_none() {
+            self.session.end_loan();
+        }
         std::mem::replace(&mut self.duty, duty)
     }
 

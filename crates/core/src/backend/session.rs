@@ -7,7 +7,9 @@ mod compiled_types;
 mod extension;
 mod inspections;
 mod lasting;
+mod loan_notes;
 mod notifications;
+mod pool_lists;
 mod queries;
 mod settings;
 mod sql_statements;
@@ -16,14 +18,16 @@ mod transaction;
 use self::clean_needs::CleanNeeds;
 pub use self::{
     extension::ExtensionReports,
-    inspections::Inspections,
+    inspections::NextInspection,
     lasting::LastingState,
+    loan_notes::LoanNotes,
     notifications::ServerNotifications,
+    pool_lists::PoolLists,
     queries::{
         CatalogRows, InspectionAnswers, InternalAnswer, InternalQueries, UnexplainedParameters,
     },
     settings::SessionSettings,
-    sql_statements::ServerSqlStatements,
+    sql_statements::{Rejections, ServerSqlStatements},
     transaction::TransactionState,
 };
 use super::{ClientNames, InternalQuery, SettingsNow, stream::INSPECT_MAX};
@@ -34,7 +38,6 @@ use crate::{
         Class, Dialect, Effects, RecentTexts, SessionChanges, Settings, Tracked, TrackedNames,
         is_identity, runs_unread_code,
     },
-    signal::{Rights, Signals},
 };
 
 /// The session state of a server connection, as far as pgweir knows it.
@@ -50,7 +53,9 @@ pub struct ServerSession {
     pub(crate) sql_statements: ServerSqlStatements,
     /// The client's statement names that the server knows.
     pub(crate) client_names: ClientNames,
-    /// The possible effects of the texts of the present transaction.
+    /// What pgweir has noted for the client that has the server.
+    pub(crate) loan: LoanNotes,
+    /// What the texts of the present transaction may have changed for other sessions.
     pub(crate) transaction: TransactionState,
     /// The effects of the texts that ran since the last clean and the last inspection.
     pub(crate) changes: SessionChanges,
@@ -60,16 +65,12 @@ pub struct ServerSession {
     pub(crate) clean: CleanNeeds,
     /// The client whose sequence values the server has.
     sequences: Sequences,
-    /// The inspections of the session, and the time for which the server stays with its client without one.
-    pub(crate) inspections: Inspections,
+    /// The pool's lists of servers that stay with their clients.
+    pub(crate) lists: PoolLists,
     /// The reports of the extension.
     pub(crate) extension: ExtensionReports,
     /// pgweir's queries that are under way.
     pub(crate) queries: InternalQueries,
-    /// The pids that the client has named, and that may be pgweir's clients.
-    signals: Option<Box<Signals>>,
-    /// The notifications that the server itself receives.
-    pub(crate) notifications: ServerNotifications,
     /// Counts the server among the connections to its database.
     connected: Option<Connected>,
 }
@@ -97,26 +98,13 @@ impl ServerSession {
     #[must_use]
     #[inline]
     pub fn must_act_before_ready(&self) -> bool {
-        self.notifications.has_listening_client()
-            | self.notifications.is_any_pending()
-            | self.settings.has_unsent()
-            | self.extension.is_new()
-            | !self.transaction.effects().is_empty()
+        self.loan.must_act_before_ready() | self.extension.is_new()
     }
 
     /// Returns whether the client has to wait for an inspection or lookup at the end of this transaction.
     #[must_use]
     pub fn must_inspect_before_ready(&self) -> bool {
         self.transaction.has_changed_roles() || self.needs_inspection_now()
-    }
-
-    /// Returns whether the server's command tags and notices have to be read.
-    #[must_use]
-    #[inline]
-    pub fn reads_command_tags(&self) -> bool {
-        self.notifications.has_listening_client()
-            | self.settings.reads_notices()
-            | !self.transaction.effects().is_empty()
     }
 
     /// Compares the certificates in force with those of the transaction, after all requests were answered. If they
@@ -168,7 +156,7 @@ impl ServerSession {
     #[must_use]
     pub fn may_have_role(&self) -> bool {
         self.changes.affects_role()
-            || self.transaction.effects().contains(Effects::ROLE)
+            || self.loan.effects().contains(Effects::ROLE)
             || self
                 .settings
                 .held()
@@ -196,11 +184,11 @@ impl ServerSession {
             true => effects | Effects::UNREAD,
             false => effects,
         };
-        let class = self.transaction.note_effects(effects);
+        let class = self.loan.edit().note_effects(effects);
         self.lasting.note_text(effects, class);
         self.clean.count_text(effects.class());
         self.changes.note(effects, class, text, self.dialect);
-        let (transaction, held) = (self.transaction.effects(), self.settings.held());
+        let (transaction, held) = (self.loan.effects(), self.settings.held());
         self.lasting.types.note(effects, transaction, held);
         self.clean.note_made(effects, text);
     }
@@ -218,9 +206,8 @@ impl ServerSession {
         // State that the extension does not report needs a query in any case, which can wait as without the extension.
         let waits = self.changes.effects().intersects(NOT_REPORTED);
         self.extension.last().is_some() && self.extension.is_new() && !waits
-            || self.transaction.effects().intersects(Effects::LISTEN)
-            || !self.settings.reset().is_empty()
-            || self.inspections.must_be_exact()
+            || self.loan.effects().intersects(Effects::LISTEN)
+            || self.loan.inspection.concerns_startup_values()
     }
 
     /// Notes that this client may have used a sequence on this server.
@@ -280,7 +267,7 @@ impl ServerSession {
     #[must_use]
     #[cold]
     pub fn row_max(&self) -> usize {
-        match self.asks_for_rights() {
+        match self.loan.asks_for_rights() {
             true => INSPECT_MAX,
             false => self.queries.row_max(),
         }
@@ -288,54 +275,10 @@ impl ServerSession {
 
     /// Takes a row of the answer to this query.
     pub fn take_row(&mut self, query: InternalQuery, row: &[u8]) {
-        match (query, &mut self.signals) {
-            (InternalQuery::Rights, Some(signals)) => signals.rights = Some(Rights::of_row(row)),
+        match query {
+            InternalQuery::Rights => self.loan.edit().take_rights(row),
             _ => self.queries.take_row(query, row),
         }
-    }
-
-    /// Notes a pid that the client has named, and that may be a client of pgweir.
-    pub fn note_signal(&mut self, pid: u32) {
-        self.signals.get_or_insert_default().add(pid);
-    }
-
-    /// Returns whether the client has named such pids.
-    #[must_use]
-    pub fn has_signals(&self) -> bool {
-        self.signals.is_some()
-    }
-
-    /// Sets the signals that the server's next answer is about.
-    #[inline]
-    pub fn set_signals(&mut self, signals: Option<Box<Signals>>) {
-        self.signals = signals;
-    }
-
-    /// Takes the pids that the client has named, with what is known about the signals.
-    pub fn take_signals(&mut self) -> Option<Box<Signals>> {
-        self.signals.take()
-    }
-
-    /// Drops the signals if a command that may change the role follows in the same request: after the command, the
-    /// server could not report the role under which the client has sent the signals.
-    #[inline]
-    pub fn forget_signals_after(&mut self, tag: &[u8]) {
-        if self.signals.is_some()
-            && matches!(
-                tag,
-                b"SET\0" | b"RESET\0" | b"COMMIT\0" | b"ROLLBACK\0" | b"DISCARD ALL\0"
-            )
-        {
-            self.signals = None;
-        }
-    }
-
-    /// Returns whether the server has to report the role under which the client signals other clients.
-    #[must_use]
-    #[inline]
-    pub fn asks_for_rights(&self) -> bool {
-        let signals = self.signals.as_ref();
-        signals.is_some_and(|signals| signals.are_asked_for())
     }
 
     /// Notes that the session has these settings, which pgweir has sent.
@@ -351,23 +294,15 @@ impl ServerSession {
         self.transaction.forget_changed_roles();
     }
 
-    /// Notes that an inspection has read the session. `channels` means that it has also read the channels.
-    pub fn inspected(&mut self, channels: Option<Vec<Vec<u8>>>) {
-        self.notifications.note_inspected(channels);
-        self.transaction.forget_effects();
-        self.inspections.note_known();
-        self.settings.forget_texts();
-    }
-
     /// Notes that the settings were reset: the session has no state that texts of class settings can leave.
     pub fn settings_cleaned(&mut self) {
-        self.settings.note_reset();
+        self.settings.set_held(Settings::default());
         self.changes.note_cleaned();
         self.lasting.types.note_cleaned();
         if self.sequences != Sequences::None {
             self.changes.raise(Class::Sequences);
         }
-        self.inspections.note_known();
+        self.loan.forget_inspection();
         self.extension.note_known();
         self.clean.note_settings_cleaned();
     }
@@ -378,7 +313,7 @@ impl ServerSession {
     pub fn settings_are_known_from_texts(&self) -> bool {
         self.extension.last().is_none()
             && !self.must_inspect_before_ready()
-            && !self.inspections.is_missing()
+            && !self.loan.inspection.is_missing()
             && !self.clean.is_due()
             && !self.may_have_role()
     }
@@ -386,7 +321,8 @@ impl ServerSession {
     /// Notes that the session has these settings, and that its other state has not changed, so that no inspection is
     /// needed.
     pub fn settings_known(&mut self, settings: &Settings) {
-        self.settings.note_known(settings.clone());
+        self.settings.set_held(settings.clone());
+        self.loan.edit().note_known_settings();
         self.changes.note_cleaned();
         if self.sequences != Sequences::None {
             self.changes.raise(Class::Sequences);
@@ -394,58 +330,43 @@ impl ServerSession {
         self.recent_texts.clear();
     }
 
-    /// Notes that the client has left: forgets what pgweir still had to do for the client, during its request or at the
-    /// end of the request.
-    pub fn client_left(&mut self) {
-        self.transaction.client_left();
-        self.queries.release_ready();
-        self.settings.client_left();
-        self.sql_statements.forget_rejections();
-        self.notifications.client_left();
-        self.inspections.set_turn(None);
-        self.signals = None;
+    /// Notes that the loan has ended: nothing that was noted for the client concerns the next one.
+    #[inline]
+    pub(super) fn end_loan(&mut self) {
+        if self.loan.are_edited() {
+            self.forget_loan();
+        }
+    }
+
+    #[cold]
+    fn forget_loan(&mut self) {
+        self.loan = LoanNotes::default();
+        self.recent_texts.clear();
     }
 
     /// Returns a description of a note that has outlasted the last loan: see
     /// [`Server::unfinished`](crate::backend::Server::unfinished).
     #[must_use]
     pub fn unfinished(&self) -> Option<&'static str> {
-        let parts = [
-            self.transaction.unfinished(),
-            self.queries.unfinished(),
-            self.settings.unfinished(),
-            self.notifications.unfinished(),
-            self.inspections.unfinished(),
-            self.client_names.unfinished(),
-        ];
-        let marks = || {
-            first_of(&[
-                (self.clean.is_due(), "a clean"),
-                (self.extension.is_new(), "a report of the extension"),
-                (
-                    self.sql_statements.has_rejections(),
-                    "errors of statements that could not be prepared",
-                ),
-                (self.signals.is_some(), "signals to other clients"),
-            ])
-        };
-        parts.into_iter().flatten().next().or_else(marks)
+        let of_session = first_of(&[
+            (!self.loan.are_empty(), "a note for a client"),
+            (self.queries.row_max() > 0, "a query of pgweir's own"),
+            (self.clean.is_due(), "a clean"),
+            (self.extension.is_new(), "a report of the extension"),
+            (self.lists.is_counted(), "the count of a pinned client"),
+        ]);
+        of_session
+            .or_else(|| self.transaction.unfinished())
+            .or_else(|| self.client_names.unfinished())
     }
 
     /// Notes that the session was cleaned.
     pub fn cleaned(&mut self) {
         self.sequences = Sequences::None;
         self.settings_cleaned();
-        self.settings.note_cleaned();
         self.sql_statements.clear();
         self.client_names = ClientNames::default();
-        self.transaction.forget_effects();
         self.transaction.forget_changed_roles();
-        self.queries.note_cleaned();
         self.clean.note_cleaned();
-        self.inspections.note_cleaned();
-        self.recent_texts.clear();
-        self.signals = None;
-        self.notifications.note_cleaned();
     }
 }

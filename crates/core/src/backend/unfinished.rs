@@ -1,8 +1,7 @@
-//! Debug builds and the simulator check that nothing noted for a client or its request outlasts the loan.
+//! Debug builds and the simulator check that a server has nothing left to do when it is lent.
 //!
-//! While a server is lent, pgweir notes on the server connection what it still has to do for the client. Such a note
-//! ends with the request or with the loan. These end with the last reply, an error, a cancel request, a disconnect, or
-//! a clean. A note that is left would affect the next client.
+//! The notes of a loan ([`LoanNotes`](super::LoanNotes)) end with it. But the replies to a client's requests arrive even
+//! if the client has left, and its transaction may still have to end: the next client must not be affected by them.
 
 use super::Server;
 use crate::base::conditions::first_of;
@@ -46,24 +45,28 @@ mod tests {
             begin(&mut session);
             let before = session.unfinished();
             assert!(before.is_some());
-            session.client_left();
+            session.end_loan();
             assert_eq!(session.unfinished(), None, "{before:?}");
         };
-        check(|session| session.queries.hold_ready(true));
-        check(|session| session.settings.note_unsent());
-        check(|session| session.settings.set_reads_notices(true));
-        check(|session| session.sql_statements.keep_rejection(b"s", Vec::new()));
-        check(|session| session.notifications.send_next_listen());
-        check(|session| session.inspected(Some(vec![b"channel".to_vec()])));
-        check(|session| session.note_signal(7));
+        check(|session| session.loan.edit().hold_ready());
+        check(|session| session.loan.edit().note_unsent());
+        check(|session| session.loan.edit().rejections.keep(b"s", Vec::new()));
+        check(|session| session.loan.edit().notifications.send_next_listen());
+        check(|session| {
+            session
+                .loan
+                .edit()
+                .note_inspected(Some(vec![b"channel".to_vec()]))
+        });
+        check(|session| session.loan.edit().note_signal(7));
         check(|session| session.note(Effects::TERMINATES, b""));
-        check(|session| session.inspections.set_turn(Some(Time(1))));
+        check(|session| session.loan.edit().begin_turn(Time(1)));
     }
 
     #[test]
     fn a_clean_ends_the_pauses_of_failed_inspections() {
         let mut session = ServerSession::default();
-        session.inspections.note_failed(Time(0));
+        session.loan.edit().inspection.note_failed(Time(0));
         assert!(session.unfinished().is_some());
         session.settings_cleaned();
         assert_eq!(session.unfinished(), None);

@@ -98,7 +98,7 @@ impl ListeningClients {
             out.report_missing(NO_CLIENT);
             return ChannelMove::Done(None);
         };
-        let found = server.session.notifications.take_channels();
+        let found = server.session.loan.edit().notifications.take_channels();
         if found.is_none() && !is_move_due(client, server) {
             return ChannelMove::Done(None);
         }
@@ -256,7 +256,7 @@ fn listen_on_server(
         out.report_missing(NO_CLIENT);
         return Vec::new();
     };
-    server.session.notifications.send_next_listen();
+    server.session.loan.edit().notifications.send_next_listen();
     enter(Phase::Relaying, conn, client, server_conn, server);
     let early = begin(conn, client, server_conn, server, out);
     Vec::from_iter(early.map(|early| Effect::RelayEarly(conn, early)))
@@ -313,8 +313,6 @@ fn equip_fenced(connections: &mut Connections, server_conn: Token, conn: Token) 
         return Vec::new();
     };
     server.holder().set(client.pid());
-    // Unsent parameter changes are forgotten: pgweir compares all parameters when the client gets the server.
-    server.session.settings.take_unsent();
     vec![Effect::Server(ServerEffect::Equip {
         server: server_conn,
         client: conn,
@@ -326,7 +324,7 @@ pub(crate) fn has_channels_to_move(connections: &mut Connections, server_conn: T
     connections
         .pair_of(server_conn)
         .is_some_and(|(_, client, server)| {
-            server.session.notifications.has_channels() || is_move_due(client, server)
+            server.session.loan.notifications.has_channels() || is_move_due(client, server)
         })
 }
 

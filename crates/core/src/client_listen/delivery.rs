@@ -104,13 +104,13 @@ pub(crate) fn keep_direct_notification(
         out.send_made(conn, |bytes| bytes.extend_from_slice(&made));
         return None;
     }
-    if server.session.notifications.pending_len() + made.len() > most {
+    if server.session.loan.notifications.pending_len() + made.len() > most {
         return Some(Effect::Client(ClientEffect::EndClient(
             conn,
             Box::new(Fault::NotificationBacklog),
         )));
     }
-    server.session.notifications.keep(&made);
+    server.session.loan.edit().notifications.keep(&made);
     None
 }
 
@@ -121,7 +121,7 @@ pub(crate) fn send_backlog(connections: &mut Connections, conn: Token, out: &mut
     };
     let server = client.server();
     let notified = server.and_then(|server| connections.server(server));
-    let notified = notified.map(|server| server.session.notifications.take_pending());
+    let notified = notified.map(|server| server.session.loan.edit().notifications.take_pending());
     let notified = notified.unwrap_or_default();
     let backlog = match listening_of(connections, conn) {
         Some(listening) => listening.take_backlog(&notified),

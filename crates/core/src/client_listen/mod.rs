@@ -295,7 +295,7 @@ pub(crate) fn fence(
     }
     let shared = Arc::clone(&server.shared);
     debug_assert_eq!(listening.key().pool, shared.id);
-    let reads_all = server.session.notifications.is_any_pending();
+    let reads_all = server.session.loan.notifications.is_any_pending();
     ask_fence(env, (conn, listening), shared, stage, reads_all, out);
     true
 }
@@ -326,7 +326,7 @@ pub(crate) fn unlisten_completed(
         return;
     };
     let is_own = matches!(server.replies.current(), Some(Request::Internal(_)));
-    if !server.session.notifications.has_listening_client() || is_own {
+    if !server.session.loan.has_listening_client() || is_own {
         return;
     }
     let client = server.client();

@@ -54,7 +54,7 @@ impl ClientSignals<'_> {
         let Some((_, client, server)) = self.connections.known_pair_of(conn, out) else {
             return;
         };
-        let signals = server.session.take_signals();
+        let signals = server.session.loan.take_signals();
         let user = client.names().map(|names| names.user.clone());
         let shared = server.shared.clone();
         if let Some(signals) = signals
@@ -79,12 +79,12 @@ impl ClientSignals<'_> {
         let Some((client_conn, client, server)) = self.connections.pair_of(conn) else {
             return;
         };
-        if server.session.queries.release_ready() {
+        if server.session.loan.release_ready() {
             enter(Phase::Relaying, client_conn, client, conn, server);
             let inspect = Effect::Session(conn, SessionEffect::InspectHeld);
             return self.effects.push(inspect);
         }
-        if server.session.notifications.is_any_pending() {
+        if server.session.loan.notifications.is_any_pending() {
             send_backlog(self.connections, client_conn, out);
         }
         self.finish_request(conn, out);

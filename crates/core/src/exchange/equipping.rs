@@ -41,7 +41,9 @@ impl Exchange<'_> {
         if server.session.lasting.awaits_first_loan() && client.context.is_some() {
             note_login_state(server);
         }
-        (server.session.notifications).begin_loan(client.listening.is_some());
+        if client.listening.is_some() {
+            server.session.loan.edit().set_listening_client(true);
+        }
         server.holder().set(client.pid());
         let waited = now.since(client.request.sent_at());
         server.statements.running.begin_loan(waited);
@@ -203,7 +205,6 @@ impl Exchange<'_> {
                 server.statements.prepared.plans_discarded();
             }
             server.session.holds(&context.wanted);
-            server.session.settings.take_unsent();
             if !client.tracked.is_same(&server.tracked) {
                 let directory = self.env.directory;
                 let (sent, found) = (&client.tracked, &server.tracked);

@@ -59,26 +59,31 @@ impl Exchange<'_> {
             pool.stats.now.long_look_count += 1;
         }
         if inspection == Inspection::Failed {
-            server.session.inspections.note_failed(self.env.now);
+            server
+                .session
+                .loan
+                .edit()
+                .inspection
+                .note_failed(self.env.now);
             server.session.changes.demand_inspection();
             if let Some(pool) = self.pools.get_mut(pool) {
                 pool.stats.now.failed_look_count += 1;
             }
         } else {
-            server.session.inspections.note_succeeded();
+            server.session.loan.edit().inspection.note_succeeded();
         }
         let goes_back = settling.releases && pins.is_empty();
         let is_cleaned = inspection == Inspection::Cleaned;
         if is_cleaned {
             server.session.settings_cleaned();
             // The server has reported the parameter values of a clean session. The client's values have not changed.
-            server.session.settings.take_unsent();
+            server.session.loan.take_unsent();
         }
         let restored = adopted.and_then(|adopted| match is_cleaned {
             true => plan(&adopted.target, server.session.settings.held()),
             false => plan(&adopted.target, &adopted.held),
         });
-        let began = server.session.inspections.last_at();
+        let began = server.session.loan.inspected_at();
         if goes_back {
             self.note_inspection_time(pool, began);
         }
@@ -148,7 +153,7 @@ fn adopt_settings(
     let channels = knows_channels.then(|| std::mem::take(&mut state.channels));
     let found = settings(context, probe, state, &server.session);
     context.restore_startup_values(&found, directory.names(), &server.tracked, table);
-    server.session.inspected(channels);
+    server.session.loan.edit().note_inspected(channels);
     let pairs = || found.iter().map(|(name, value)| (name, value));
     let bytes: usize = pairs().map(|(name, value)| name.len() + value.len()).sum();
     if bytes > most as usize {
@@ -192,7 +197,7 @@ fn settings(
         session.extension.last().is_none()
             && value.is_empty()
             && name.contains(&b'.')
-            && (wanted.get(name).is_none() || session.settings.reset().contains(name))
+            && (wanted.get(name).is_none() || session.loan.inspection.reset().contains(name))
     };
     // These parameters belong to the transaction, whatever the probe returns for them.
     let is_of_transaction = |name: &[u8]| {

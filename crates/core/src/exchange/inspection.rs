@@ -46,7 +46,7 @@ impl Exchange<'_> {
             .filter(|(name, _)| name.contains(&b'.'))
             .map(|(name, _)| name.into())
             .collect();
-        customs.extend(server.session.settings.named().iter().cloned());
+        customs.extend(server.session.loan.inspection.named().iter().cloned());
         let report = server.session.extension.last();
         let reported = report.iter().flat_map(|report| &report.custom_parameters);
         customs.extend(reported.map(|name| name.as_slice().into()));
@@ -55,9 +55,7 @@ impl Exchange<'_> {
         drop(known);
         // The value of a startup parameter does not show whether the client has set it again, or has reset it.
         let session = &server.session;
-        let baseline = baseline.filter(|_| {
-            session.settings.reset().is_empty() && !session.inspections.must_be_exact()
-        });
+        let baseline = baseline.filter(|_| !session.loan.inspection.concerns_startup_values());
         if baseline.is_some() {
             let base = client.context.iter().flat_map(|own| own.base.iter());
             let base = base.filter(|(name, _)| !is_identity(name));
@@ -269,7 +267,7 @@ fn is_of_channels(server: &mut Server) -> bool {
     let session = &mut server.session;
     let is_enough = session.changes.are_channels_only()
         && session.client_names.are_pooled()
-        && session.settings.reset().is_empty();
+        && session.loan.inspection.reset().is_empty();
     if is_enough {
         cleans_nothing(server);
     }
@@ -286,7 +284,7 @@ fn cleans_nothing(server: &mut Server) {
 /// Returns the names in texts of class settings, if an inspection can ask for these alone.
 fn named_only(server: &mut Server, baseline: Option<&Baseline>) -> Option<Vec<Box<[u8]>>> {
     let session = &server.session;
-    if !session.settings.reset().is_empty() || session.inspections.must_be_exact() {
+    if session.loan.inspection.concerns_startup_values() {
         // The value of a startup parameter does not show whether the client has set it again, or has reset it.
         return None;
     }

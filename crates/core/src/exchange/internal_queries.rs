@@ -73,7 +73,6 @@ impl Exchange<'_> {
         match own {
             // The client has left.
             InternalQuery::Probe => drop(server.session.queries.end(own)),
-            InternalQuery::Rights => server.session.set_signals(None),
             InternalQuery::Catalog => catalog_reading::finish(&self.env, server, out),
             InternalQuery::Backends => {
                 // The number 0 means that a server of another worker has counted.

@@ -112,7 +112,9 @@ impl Exchange<'_> {
         }
         let is_retired = server.retirement.is_required();
         let is_settled = matches!(server.duty().phase(), Some(Phase::Settled));
-        server.session.inspections.set_turn(turn_until);
+        if let Some(until) = turn_until {
+            server.session.loan.edit().begin_turn(until);
+        }
         let is_wanted = demand != ServerDemand::None && turn_until.is_none();
         let is_due = is_wanted || is_retired || is_settled;
         let since = server.unsettled_since().unwrap_or(now);
@@ -125,11 +127,11 @@ impl Exchange<'_> {
             self.list_kept(server_conn, since, Some(now.after(RETRY_PAUSE)));
             return KeepDecision::keep_if(!is_pinned);
         }
-        let inspections = &server.session.inspections;
-        let is_pausing = inspections
-            .last_at()
+        let loan = &server.session.loan;
+        let is_pausing = loan
+            .inspected_at()
             .is_some_and(|at| now.since(at) < INSPECTION_PAUSE)
-            || inspections.again_at().is_some_and(|at| now < at);
+            || loan.inspection.again_at().is_some_and(|at| now < at);
         if needs_inspection && is_due && !(is_pinned && is_pausing) {
             return KeepDecision::Keep(self.settle(server_conn, out));
         }
@@ -191,7 +193,7 @@ impl Exchange<'_> {
             |limits: RangeInclusive<u64>, time: u64| time.clamp(*limits.start(), *limits.end());
         let turns = &mut client.context.as_deref_mut()?.turns;
         let unsettled_since = server.unsettled_since();
-        let had = server.session.inspections.end_turn();
+        let had = server.session.loan.end_turn();
         match unsettled_since {
             None if had.is_some() => turns.used(),
             Some(_) if had.is_some_and(|until| until <= now) => turns.missed(),
@@ -229,7 +231,7 @@ impl Exchange<'_> {
             true => Phase::Dedicated { unsettled_since },
             false => Phase::Kept { since },
         });
-        let is_listed = server.session.inspections.list();
+        let is_listed = server.session.lists.list();
         let pool = server.pool();
         if !is_listed && let Some(pool) = self.pools.get_mut(pool) {
             pool.kept.push_back(server_conn);
@@ -250,7 +252,7 @@ impl Exchange<'_> {
             changes.needs_inspection(),
             changes.class() == Class::Settings,
         );
-        server.session.inspections.note_begun(self.env.now);
+        server.session.loan.edit().note_inspection(self.env.now);
         if !keeps {
             // A waiter will get this server, so the ledger opens no other server for it meanwhile.
             server.begins_reading(self.env.now);
@@ -285,7 +287,7 @@ impl Exchange<'_> {
             }
             if is_kept(self.connections, conn, id)
                 && let Some(server) = self.connections.server(conn)
-                && server.session.inspections.turn_until().is_none()
+                && server.session.loan.turn_until().is_none()
             {
                 server.begins_reading(now);
                 announced += 1;
@@ -412,15 +414,17 @@ impl Exchange<'_> {
         let now = self.env.now;
         // The client may have sent a request meanwhile.
         let server = self.connections.server(conn)?;
-        let (since, inspections) = (server.unsettled_since()?, &server.session.inspections);
-        let due_at = match inspections.turn_until() {
+        let (since, loan) = (server.unsettled_since()?, &server.session.loan);
+        let due_at = match loan.turn_until() {
             Some(until) => until,
             None => {
                 let due_at = since.after(kept_at_most(&self.env, server.session.changes.class()));
-                inspections.again_at().map_or(due_at, |at| due_at.max(at))
+                loan.inspection
+                    .again_at()
+                    .map_or(due_at, |at| due_at.max(at))
             }
         };
-        let is_turn = inspections.turn_until().is_some();
+        let is_turn = loan.turn_until().is_some();
         let is_held_up = !is_turn && (*more == 0 || server.next_loan.awaits_cancels());
         if now < due_at || is_held_up {
             let again_at = due_at.max(now.after(RETRY_PAUSE));
@@ -429,7 +433,7 @@ impl Exchange<'_> {
         }
         let server = self.connections.server(conn)?;
         let needs_inspection = server.session.changes.needs_inspection();
-        server.session.inspections.unlist();
+        server.session.lists.unlist();
         let pool = self.pools.get_mut(server.pool())?;
         pool.kept.retain(|kept| *kept != conn);
         if is_turn {
@@ -479,13 +483,13 @@ fn is_kept(connections: &Connections, conn: Token, id: PoolId) -> bool {
 /// Notes that a server is no longer in its pool's list of kept servers.
 fn unlist(connections: &mut Connections, conn: Token) {
     if let Some(server) = connections.server(conn) {
-        server.session.inspections.unlist();
+        server.session.lists.unlist();
     }
 }
 
 /// Returns the console's word for the mode of a server that was not inspected since its last transaction.
 pub(crate) fn unsettled(server: &Server) -> Option<&'static str> {
-    if server.session.inspections.again_at().is_some() {
+    if server.session.loan.inspection.again_at().is_some() {
         // The client is pinned until an inspection succeeds.
         return None;
     }

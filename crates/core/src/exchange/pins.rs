@@ -99,7 +99,7 @@ impl Exchange<'_> {
         let Some(server) = self.connections.known_server(server_conn, out) else {
             return;
         };
-        if server.session.inspections.count() {
+        if server.session.lists.count() {
             return;
         }
         let env = self.env;

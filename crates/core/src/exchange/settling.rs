@@ -19,7 +19,6 @@ use crate::{
     measurement::recording,
     server_connections::role_settings,
     session::{Context, Effects as TextEffects, Probe, SettingsTable, State, Unlisted},
-    signal::{Signal, Signals},
 };
 
 /// Does what must happen before the client gets a ReadyForQuery. Returns whether the ReadyForQuery may be sent now; if
@@ -44,7 +43,9 @@ pub(crate) fn before_ready(
     if client.context.is_none() || matches!(server.replies.current(), Some(Request::Internal(_))) {
         return true;
     }
-    let signals = signals_at_end(client, server);
+    // If more requests follow, the server can't report which role has sent the signals.
+    let is_alone = server.replies.is_last() && client.socket.stream.is_at_boundary();
+    (server.session.loan).end_signals(is_alone, server.has_failed_transaction());
     let is_end = is_last && !client.socket.stream.is_in_body();
     note_sequences(client, server, is_end, env.now);
     if is_end {
@@ -52,23 +53,24 @@ pub(crate) fn before_ready(
         adopt_literal_settings(client, server, settings, env.directory.settings());
     }
     let must_inspect = server.session.must_inspect_before_ready();
-    let listens = server.session.notifications.has_listening_client();
+    let listens = server.session.loan.has_listening_client();
     let holds_ready = is_end && (listens || must_inspect);
-    server.session.queries.hold_ready(holds_ready);
-    server.session.set_signals(signals);
     if holds_ready {
+        server.session.loan.edit().hold_ready();
         return false;
     }
-    server.session.inspections.note_missing(must_inspect);
+    if must_inspect {
+        server.session.loan.edit().inspection.note_missing();
+    }
     if is_end {
-        server.session.transaction.forget_effects();
+        server.session.loan.forget_effects();
         server.session.take_report_as_inspection();
     }
-    if server.session.asks_for_rights() {
+    if server.session.loan.asks_for_rights() {
         return false;
     }
     send_unsent_parameters(env.directory.names(), client_conn, client, server, out);
-    if server.session.notifications.is_any_pending() {
+    if server.session.loan.notifications.is_any_pending() {
         send_backlog(connections, client_conn, out);
     }
     true
@@ -78,12 +80,12 @@ pub(crate) fn before_ready(
 /// changed the session, or have signalled other clients.
 #[inline]
 pub(crate) fn inspection_due(server: &mut Server, conn: Token) -> Option<Effect> {
-    if server.session.asks_for_rights() {
+    if server.session.loan.asks_for_rights() {
         return Some(Effect::AskForPrivileges(conn));
     }
     server
         .session
-        .queries
+        .loan
         .release_ready()
         .then(|| Effect::Session(conn, SessionEffect::InspectHeld))
 }
@@ -98,7 +100,7 @@ impl Exchange<'_> {
         out: &mut Actions,
     ) -> Option<Effects> {
         let server = self.connections.known_server(conn, out)?;
-        server.session.inspections.begin_missing();
+        server.session.loan.edit().inspection.begin_missing();
         let client = server.client();
         let settling = Settling {
             ready_was_sent: true,
@@ -145,7 +147,7 @@ impl Exchange<'_> {
         }
         // The rest of the session can be inspected later.
         let server = self.connections.server(conn)?;
-        server.session.transaction.forget_effects();
+        server.session.loan.forget_effects();
         self.finish_inspection(conn, out)
     }
 
@@ -225,10 +227,8 @@ impl Exchange<'_> {
         let (client_conn, settling) = (server.client()?, server.settling()?);
         send_backlog(self.connections, client_conn, out);
         let (client, server) = self.connections.known_pair(client_conn, conn, out)?;
-        server
-            .session
-            .notifications
-            .set_listening_client(client.listening.is_some());
+        let listens = client.listening.is_some();
+        server.session.loan.edit().set_listening_client(listens);
         let next = match settling.releases {
             true => Phase::Settled,
             false => Phase::Relaying,
@@ -254,30 +254,12 @@ impl Exchange<'_> {
     }
 }
 
-/// Returns the signals (`pg_terminate_backend` and the like) that a finished request asks for, if the server can still
-/// report the caller's privileges.
-///
-/// If more requests follow, or the transaction has failed, the server can't report which role the caller had.
-fn signals_at_end(client: &Client, server: &mut Server) -> Option<Box<Signals>> {
-    let session = &mut server.session;
-    let signal = Signal::of(session.transaction.effects())?;
-    let signals = session.take_signals();
-    if !server.replies.is_last() || !client.socket.stream.is_at_boundary() {
-        return None;
-    }
-    // The next request begins without these signals.
-    session.transaction.forget_signals();
-    let mut signals = signals.filter(|_| !server.has_failed_transaction())?;
-    signals.signal = Some(signal);
-    Some(signals)
-}
-
 /// Records which client's sequence values the server has, and whether clients like this one read them (`currval`).
 ///
 /// pgweir can't move such values. A client keeps its server for them only if a client of the same user and
 /// `application_name` has read a value in another transaction than the one of the `nextval` call.
 fn note_sequences(client: &mut Client, server: &mut Server, is_end: bool, now: Time) {
-    let effects = server.session.transaction.effects();
+    let effects = server.session.loan.effects();
     if effects.intersects(MAKES_VALUES) {
         server.session.touch_sequences(client.origin.id);
     }

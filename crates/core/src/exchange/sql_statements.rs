@@ -196,7 +196,8 @@ pub(super) fn statement_failed(
         if is_relaying {
             let mut error = Vec::new();
             Fault::ServerSaid(Box::new(ServerError::of(report))).write(Severity::Error, &mut error);
-            statements.keep_rejection(name, error);
+            let notes = server.session.loan.edit();
+            notes.rejections.keep(name, error);
         }
     }
 }

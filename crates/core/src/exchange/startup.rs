@@ -78,7 +78,6 @@ impl Exchange<'_> {
         // The query is empty if the server has these parameters already: they were tried before.
         let text = login_plan(&context.wanted, server.session.settings.held()).unwrap_or_default();
         enter(Phase::Equipping, client_conn, client, server_conn, server);
-        server.session.settings.set_reads_notices(true);
         out.ask(server_conn, server, InternalQuery::Startup, &text);
         None
     }
@@ -91,7 +90,6 @@ impl Exchange<'_> {
     ) -> Option<Effects> {
         let directory = self.env.directory;
         let (client_conn, client, server) = self.connections.known_pair_of(server_conn, out)?;
-        server.session.settings.set_reads_notices(false);
         if server.session.clean.is_due() {
             self.clean_session(server_conn, out);
             return None;
@@ -102,7 +100,6 @@ impl Exchange<'_> {
         let context = out.known(client.context.as_deref_mut(), LOGS_IN)?;
         if is_redefined {
             server.session.holds(&context.wanted);
-            server.session.settings.take_unsent();
             client.become_idle();
             let wait = ClientEffect::Wait {
                 client: client_conn,
@@ -113,7 +110,6 @@ impl Exchange<'_> {
         }
         let asked = std::mem::take(&mut context.wanted);
         server.session.holds(&asked);
-        server.session.settings.take_unsent();
         let (names, settings) = (directory.names(), directory.settings());
         let usual = shared.facts.lock().server_parameters.clone();
         let spelled = asked

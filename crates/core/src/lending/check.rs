@@ -92,8 +92,6 @@ impl Lending<'_> {
             return self.replace_server(conn, "server_check_query left a transaction open");
         }
         server.become_idle();
-        // Unsent parameter changes are forgotten: pgweir compares all parameters when the client gets the server.
-        server.session.settings.take_unsent();
         self.equip(conn, client, out);
     }
 

@@ -102,7 +102,6 @@ impl Lending<'_> {
         // pgweir may have stopped reading from the server because the client did not read.
         out.read(conn, ReadMode::Deliver);
         server.replies.client_left();
-        server.session.client_left();
         server.link.close_repeatable();
         if server.session.changes.class() >= Class::Sequences {
             server.session.mix_sequences();

@@ -53,10 +53,10 @@ impl Lending<'_> {
         }
         server.session.check_certificates(&server.shared.catalog);
         let is_retired = server.retirement.is_required();
-        let is_uninspected = server.session.inspections.is_missing();
-        let is_costly = server.session.settings.take_news()
+        let is_uninspected = server.session.loan.inspection.is_missing();
+        let is_costly = server.session.loan.take_known_settings()
             || server.session.changes.needs_clean()
-            || server.session.inspections.turn_until().is_some();
+            || server.session.loan.turn_until().is_some();
         let texts = server.session.clean.take_texts();
         let pool = self.pools.get_mut(server.pool());
         let (is_shared, keeps) = pool.map_or((false, false), |pool| {
@@ -102,7 +102,7 @@ impl Lending<'_> {
         // A client that reads slowly keeps its server until it has read everything. So the number of servers bounds the
         // number of buffers with unsent bytes.
         if client.socket.is_blocked() || is_kept || !client.socket.stream.is_at_boundary() {
-            let is_newly_pinned = is_pinned && !server.session.inspections.is_counted();
+            let is_newly_pinned = is_pinned && !server.session.lists.is_counted();
             if is_pinned && server.unsettled_since().is_none() {
                 server.enter(Phase::Dedicated {
                     unsettled_since: None,
@@ -182,9 +182,6 @@ impl Lending<'_> {
         if server.uncount_pinned() {
             server.retirement.require("above pool_size");
         }
-        server.session.recent_texts.clear();
-        server.session.inspections.set_turn(None);
-        server.session.settings.take_unsent();
         if cleans {
             // The statements that pgweir has prepared stay on the server; the clean removes all others.
             server.session.changes.raise(Class::Opaque);
@@ -330,7 +327,7 @@ impl Lending<'_> {
     pub(crate) fn adopt(&mut self, mut server: Box<Server>, out: &mut Actions) -> Token {
         let destined = server.next_loan.take_destination();
         // The server was in a list of the previous worker.
-        server.session.inspections.unlist();
+        server.session.lists.unlist();
         let shared = Arc::clone(&server.shared);
         self.open_pool(&shared).add_server();
         server.retire_if_outdated();

@@ -51,8 +51,8 @@ fn may_move(client: &Client, server: &Server) -> bool {
     let is_carried = client.context.as_ref().is_none_or(|context| {
         !context.is_pinned()
             && !session.changes.needs_inspection()
-            && !session.inspections.is_missing()
-            && session.transaction.effects().is_empty()
+            && !session.loan.inspection.is_missing()
+            && session.loan.effects().is_empty()
     });
     is_carried && !client.unnamed.is_unknown() && !server.is_exclusive()
 }
@@ -86,7 +86,7 @@ pub(crate) fn take_request(
         && role.is_some_and(ServerRole::is_standby)
         && server.relays_for().is_some()
         && !server.next_loan.awaits_cancels()
-        && !server.session.transaction.effects().intersects(SIGNALS);
+        && !server.session.loan.effects().intersects(SIGNALS);
     let is_unanswered = request.is_unanswered(client, server.replies.present_request());
     (may_repeat && is_unanswered).then_some(request)
 }

@@ -58,7 +58,6 @@ pub(crate) fn note_lost_lookup(to: WorkerId, lookup: &backend::Lookup, out: &mut
 pub(crate) fn note_neutral_session(server: &mut Server) {
     server.session.settings.set_held(Settings::default());
     server.session.extension.note_known();
-    server.session.settings.take_unsent();
 }
 
 impl LoginStep<'_> {

@@ -68,8 +68,11 @@ fn facts_of(client: &Client, server: &Server) -> u16 {
             facts::MIXED_SEQUENCES,
             session.has_foreign_sequences(client.origin.id),
         ),
-        (facts::MUST_BE_EXACT, session.inspections.must_be_exact()),
-        (facts::HAS_UNSENT, session.settings.has_unsent()),
+        (
+            facts::MUST_BE_EXACT,
+            session.loan.inspection.must_be_exact(),
+        ),
+        (facts::HAS_UNSENT, session.loan.has_unsent()),
         (facts::MUST_ASK_RIGHTS, session.clean.must_ask_rights()),
     ];
     let held = known.into_iter().filter(|(_, holds)| *holds);
@@ -109,7 +112,7 @@ pub(super) fn restore_session(
         .settings
         .set_held(settings.intern(pinned.held.clone()));
     if pinned.has(facts::HAS_UNSENT) {
-        session.settings.note_unsent();
+        session.loan.edit().note_unsent();
     }
     let sql = SqlStatements::read(pinned.sql.clone()).unwrap_or_default();
     session.sql_statements.note_found(sql, client);
@@ -143,9 +146,9 @@ pub(super) fn restore_session(
     }
     // The names that texts have used in the process before this one are not known.
     session.note_unread_code();
-    session
-        .inspections
-        .demand_exact(pinned.has(facts::MUST_BE_EXACT));
+    if pinned.has(facts::MUST_BE_EXACT) {
+        session.loan.edit().inspection.demand_exact();
+    }
     session
         .changes
         .note_takeover(Effects::from_bits(pinned.effects));

@@ -81,9 +81,7 @@ fn is_idle_pinned(client: &Client, server: &Server) -> bool {
     let session = &server.session;
     matches!(server.duty().phase(), Some(Phase::Dedicated { .. }))
         && client.listening.is_none()
-        && !session.has_signals()
-        && !session.notifications.is_any_pending()
-        && !session.queries.ready_is_held()
+        && !session.loan.are_awaited_by_client()
         && !server.reads()
 }
 

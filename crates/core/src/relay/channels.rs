@@ -13,7 +13,10 @@ impl ClientMessages<'_> {
     pub(super) fn takes_channels(&mut self, message: &Message<'_>) -> bool {
         let session = &mut self.server.session;
         let is_alone = message.rest.len() == message.len();
-        if message.tag() != frontend::QUERY || session.notifications.takes_listen() || !is_alone {
+        if message.tag() != frontend::QUERY
+            || session.loan.edit().notifications.takes_listen()
+            || !is_alone
+        {
             return false;
         }
         // If the server itself listens to channels, only the server can carry out an UNLISTEN.

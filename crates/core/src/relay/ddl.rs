@@ -114,7 +114,7 @@ impl ClientMessages<'_> {
         } else if is_quiet {
             self.begin_ddl(Change::Any);
         }
-        self.server.session.transaction.begin_text(words);
+        self.server.session.loan.edit().begin_text(words);
     }
 
     /// Notes that the part of the text that has arrived may change the catalog.
@@ -128,13 +128,9 @@ impl ClientMessages<'_> {
 
     /// Searches more of the text for DDL keywords. `is_end`: these are its last bytes.
     pub(super) fn read_ddl_on(&mut self, bytes: &[u8], is_end: bool) {
-        if let Some(words) = self.server.session.transaction.ddl_words_mut()
-            && (words.read(bytes, self.certificates) || is_end && words.end(self.certificates))
-        {
+        let notes = self.server.session.loan.edit();
+        if notes.read_text_on(bytes, is_end, self.certificates) {
             self.note_streamed_ddl();
-        }
-        if is_end {
-            self.server.session.transaction.end_text();
         }
     }
 }

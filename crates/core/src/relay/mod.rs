@@ -370,8 +370,8 @@ impl Relay<'_> {
                 Treatment::Pass
             }
             backend::COMMAND_COMPLETE => {
-                server.session.forget_signals_after(body);
-                let has_listening_client = server.session.notifications.has_listening_client();
+                server.session.loan.forget_signals_after(body);
+                let has_listening_client = server.session.loan.has_listening_client();
                 self.statement_completed(conn, Ended::Completed(body));
                 self.command_completed(conn, body);
                 if has_listening_client {

@@ -144,7 +144,7 @@ impl ClientMessages<'_> {
     /// the transaction fails, as it does with PostgreSQL.
     fn prepare_missing(&mut self, text: &[u8], out: &mut Actions) {
         let server = &mut *self.server;
-        server.session.sql_statements.forget_rejections();
+        server.session.loan.edit().rejections.clear();
         let sql = self.client.context.as_deref().map(|context| &context.sql);
         let Some(sql) = sql.filter(|sql| sql.len() > server.session.sql_statements.held().len())
         else {

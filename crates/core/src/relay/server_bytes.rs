@@ -3,7 +3,7 @@
 use super::byte_run::Run;
 use crate::{
     Actions, Token,
-    backend::{Ends, Expected, Server, Step, Violation},
+    backend::{Ends, Expected, InternalQuery, Request, Server, Step, Violation},
     clients::early_answers::send_early,
     connections::Connections,
     pool::PoolId,
@@ -93,8 +93,10 @@ fn expected(server: &mut Server, is_own: bool) -> Expected {
             false => 0,
         },
         // While it is uncertain which replies have arrived, any message may show that the server has reached an
-        // internal query.
-        tags: server.session.reads_command_tags() || server.replies.is_uncertain(),
+        // internal query. A client that logs in gets the notices about its startup parameters.
+        tags: server.session.loan.reads_command_tags()
+            || server.replies.is_uncertain()
+            || is_own && server.replies.current() == Some(STARTUP),
         ends: match present {
             None => Ends::Ignored,
             // All of its commands end with the ReadyForQuery.
@@ -103,6 +105,9 @@ fn expected(server: &mut Server, is_own: bool) -> Expected {
         },
     }
 }
+
+/// The query that tries the startup parameters of a client.
+const STARTUP: Request = Request::Internal(InternalQuery::Startup);
 
 /// Forwards bytes of the server up to the next message that is inspected; `None` at the end of the input.
 #[inline]

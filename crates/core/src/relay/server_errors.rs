@@ -57,7 +57,7 @@ impl Relay<'_> {
         };
         let rejection = match is_internal {
             true => None,
-            false => server.session.sql_statements.take_rejection(&report),
+            false => server.session.loan.edit().rejections.take(&report),
         };
         if let Some(message) = message.or(rejection) {
             if let Some(client) = server.relays_for() {

@@ -70,11 +70,15 @@ impl Relay<'_> {
         if let Some(client) = server.client()
             && let Some((client, server)) = self.connections.pair(client, conn)
         {
+            let is_of_client = server.relays_for().is_some();
             if client.context.is_some() {
-                server.session.settings.note_unsent();
+                // Before the loan, pgweir changes parameters itself, and then compares all of them.
+                if is_of_client || server.holds_client().is_some() {
+                    server.session.loan.edit().note_unsent();
+                }
                 return false;
             }
-            if server.relays_for().is_none() {
+            if !is_of_client {
                 return true;
             }
             if client.tracked.is_same(&before) {
@@ -153,9 +157,9 @@ pub(super) fn noticed(server: &mut Server, notice: &[u8], out: &mut Actions) {
             out.send_made(client, |bytes| bytes.extend_from_slice(notice));
         }
         (Some(Request::Internal(_)), _) => {}
-        _ if server.session.transaction.effects().intersects(SIGNALS) => {
+        _ if server.session.loan.effects().intersects(SIGNALS) => {
             if let Some(pid) = unknown_pid(&notice[HEADER_LEN..]) {
-                server.session.note_signal(pid);
+                server.session.loan.edit().note_signal(pid);
             }
         }
         _ => {}

@@ -14,8 +14,8 @@ use crate::{
     backend::InternalQuery,
     base::pin::Pin,
     session::{
-        Effects, ResetParameters, Resets, Statement, changed_roles, changes_schema, left_database,
-        literal_sets, scan,
+        Effects, Resets, Statement, changed_roles, changes_schema, left_database, literal_sets,
+        scan,
         sql::{Phrase, custom_names, is_broken, phrases},
     },
 };
@@ -111,7 +111,7 @@ impl ClientMessages<'_> {
             return MessageOutcome::Forward;
         }
         let effects = effects | effects_of_unread_text(text, effects);
-        if self.server.session.notifications.has_listening_client()
+        if self.server.session.loan.has_listening_client()
             && effects.intersects(Effects::CHANNELS_VIEW)
         {
             self.give_channels(out);
@@ -159,7 +159,7 @@ impl ClientMessages<'_> {
         if effects != Effects::EXECUTE
             || session.sql_statements.held().is_empty()
             || session.client_names.has_hidden()
-            || !session.transaction.effects().is_empty()
+            || !session.loan.effects().is_empty()
         {
             return false;
         }
@@ -208,7 +208,7 @@ impl ClientMessages<'_> {
                 .transaction
                 .set_schema(catalog.schema_within());
         }
-        if self.server.session.notifications.has_listening_client() {
+        if self.server.session.loan.has_listening_client() {
             self.client.unlistens(text);
         }
         if effects.intersects(NAMES) {
@@ -223,10 +223,8 @@ impl ClientMessages<'_> {
         if effects.intersects(MAY_RESET)
             && let Some(context) = &self.client.context
         {
-            let session = &mut self.server.session;
-            let is_exact = ResetParameters::default().note(text, &context.implied);
-            session.inspections.demand_exact(is_exact);
-            if session.settings.reset_mut().note(text, &context.base) {
+            let notes = self.server.session.loan.edit();
+            if notes.inspection.note_reset(text, context) {
                 self.server.replies.startup_values_taken();
             }
         }

@@ -84,7 +84,7 @@ impl ClientMessages<'_> {
     #[inline]
     pub(super) fn may_be_misread(&self, text: &[u8]) -> bool {
         let session = &self.server.session;
-        session.transaction.effects().class() >= Class::Settings
+        session.loan.effects().class() >= Class::Settings
             && text.iter().any(|&byte| byte == b'\\' || byte >= 0x80)
     }
 
@@ -190,7 +190,12 @@ impl ClientMessages<'_> {
         names.read(&bytes[..count]);
         let context = self.client.context.as_ref();
         if names.may_reset() && context.is_some_and(|own| !own.base.is_empty()) {
-            self.server.session.settings.reset_mut().note_unread();
+            self.server
+                .session
+                .loan
+                .edit()
+                .inspection
+                .note_unread_reset();
         }
         if is_end && let Some(names) = self.client.socket.end_text() {
             self.note_custom_parameters(&names.finish());
@@ -201,7 +206,7 @@ impl ClientMessages<'_> {
     /// the names.
     #[inline]
     pub(super) fn may_name_parameters(&self, tag: u8) -> bool {
-        let effects = || self.server.session.transaction.effects();
+        let effects = || self.server.session.loan.effects();
         match tag {
             frontend::BIND => effects().contains(Effects::SETTING.and(Effects::OPAQUE)),
             frontend::FUNCTION_CALL => self.is_carried,
@@ -254,13 +259,13 @@ impl ClientMessages<'_> {
         let shared = &self.server.shared;
         let is_utf8 = self.server.tracked.client_encoding() == b"UTF8" && shared.is_utf8();
         let mut customs = shared.custom_parameters.lock();
-        let settings = &mut self.server.session.settings;
+        let inspection = &mut self.server.session.loan.edit().inspection;
         let mut are_known = true;
         for name in names {
             are_known &=
-                customs.insert(name, is_utf8) && settings.named().len() < CustomParameters::MAX;
+                customs.insert(name, is_utf8) && inspection.named().len() < CustomParameters::MAX;
             if are_known {
-                settings.note_named(name);
+                inspection.note_named(name);
             }
         }
         if !are_known && let Some(context) = &mut self.client.context {

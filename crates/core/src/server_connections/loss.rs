@@ -156,13 +156,13 @@ impl ServerConnections<'_> {
             // Session state that can't be moved is lost with the server as well.
             was_in_transaction: server.is_exclusive()
                 || !server.is_outside_transaction()
-                || server.session.inspections.is_missing()
+                || server.session.loan.inspection.is_missing()
                 || is_pinned
                 // The settings that the client has changed there were not inspected.
                 || server.session.changes.needs_inspection()
                 || holds_client && !ready_was_sent
                 // The client may have terminated its own session.
-                || server.session.transaction.effects().contains(Effects::TERMINATES)
+                || server.session.loan.effects().contains(Effects::TERMINATES)
                 || !server.replies.can_be_answered_for(),
             mid_message: !server.stream.is_at_boundary(),
             owed: server.replies.owed_to_client(),

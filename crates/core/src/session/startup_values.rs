@@ -12,7 +12,7 @@ use super::{
 };
 
 /// Parameters with startup values that texts may have reset since [`ResetParameters::clear`].
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 pub struct ResetParameters {
     /// Names in lower case.
     names: BTreeSet<Vec<u8>>,

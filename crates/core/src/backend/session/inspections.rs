@@ -1,71 +1,62 @@
-//! When a server's session was inspected, and when it has to be inspected next.
+//! When a session has to be inspected next, and what the inspection has to read.
 
-use crate::{Time, base::conditions::first_of};
+use std::collections::BTreeSet;
 
-/// The inspections of a server's session, and the time for which the server stays with its client without one.
-#[derive(Debug, Default)]
-pub struct Inspections {
-    /// When the last inspection began.
-    last_at: Option<Time>,
-    /// The inspections since then that have failed, and that are to be repeated.
-    failed: FailedInspections,
-    /// The end of the client's turn: until this time other clients wait, although the client has no open transaction.
-    turn_until: Option<Time>,
+use crate::{
+    Time,
+    session::{Context, ResetParameters},
+};
+
+/// What the next inspection of a session has to read, beyond what [`SessionChanges`](crate::session::SessionChanges)
+/// says.
+#[derive(Debug, Default, PartialEq)]
+pub struct NextInspection {
+    /// Custom parameters that the texts have named.
+    named: BTreeSet<Box<[u8]>>,
+    /// Parameters that the client has reset to its startup values.
+    reset: ResetParameters,
     /// Whether a request that may have changed the session was answered while more requests were outstanding.
     is_missing: bool,
     /// Whether a text may have changed state that only a full inspection shows: startup parameters whose value equals
     /// the default, or SQL-prepared statements.
     must_be_exact: bool,
-    /// Whether the pool lists the server among those that stay with their clients without an inspection.
-    is_listed: bool,
-    /// Whether the pool counts the server among those that clients keep.
-    is_counted: bool,
+    /// The last inspections that have failed, and that are to be repeated.
+    failed: FailedInspections,
 }
 
-impl Inspections {
-    /// Returns when the last inspection began.
+impl NextInspection {
+    /// Returns the custom parameters that the texts have named.
     #[must_use]
-    pub fn last_at(&self) -> Option<Time> {
-        self.last_at
+    pub fn named(&self) -> &BTreeSet<Box<[u8]>> {
+        &self.named
     }
 
-    /// Notes that an inspection begins.
-    pub fn note_begun(&mut self, now: Time) {
-        self.last_at = Some(now);
+    /// Notes that a text has named this custom parameter.
+    pub fn note_named(&mut self, name: &[u8]) {
+        self.named.insert(name.into());
     }
 
-    /// Notes that an inspection has failed.
-    pub fn note_failed(&mut self, now: Time) {
-        self.failed.note_failed(now);
+    /// Forgets the custom parameters that the texts have named, since their values are known.
+    pub(super) fn forget_named(&mut self) {
+        self.named.clear();
     }
 
-    /// Notes that an inspection has succeeded.
-    pub fn note_succeeded(&mut self) {
-        self.failed = FailedInspections::default();
-    }
-
-    /// Returns when the next inspection may begin, if the last one has failed.
+    /// Returns the parameters that the client has reset to its startup values.
     #[must_use]
-    pub fn again_at(&self) -> Option<Time> {
-        self.failed.again_at
+    pub fn reset(&self) -> &ResetParameters {
+        &self.reset
     }
 
-    /// Returns the end of the client's turn, if it has one.
-    #[must_use]
-    #[inline]
-    pub fn turn_until(&self) -> Option<Time> {
-        self.turn_until
+    /// Notes a text that may reset parameters of the client with this context. Returns whether it resets any to a startup
+    /// value.
+    pub fn note_reset(&mut self, text: &[u8], context: &Context) -> bool {
+        self.must_be_exact |= ResetParameters::default().note(text, &context.implied);
+        self.reset.note(text, &context.base)
     }
 
-    /// Gives the client a turn until this time, or none.
-    #[inline]
-    pub fn set_turn(&mut self, until: Option<Time>) {
-        self.turn_until = until;
-    }
-
-    /// Ends the client's turn. Returns when it would have ended, if there was one.
-    pub fn end_turn(&mut self) -> Option<Time> {
-        self.turn_until.take()
+    /// Notes a text that has not arrived completely, and that may reset any parameter to its startup value.
+    pub fn note_unread_reset(&mut self) {
+        self.reset.note_unread();
     }
 
     /// Returns whether a request that may have changed the session was answered while more requests were outstanding.
@@ -75,10 +66,9 @@ impl Inspections {
         self.is_missing
     }
 
-    /// Notes whether such a request was answered now.
-    #[inline]
-    pub fn note_missing(&mut self, is_missing: bool) {
-        self.is_missing |= is_missing;
+    /// Notes that such a request was answered.
+    pub fn note_missing(&mut self) {
+        self.is_missing = true;
     }
 
     /// Notes that the missing inspection begins.
@@ -86,74 +76,43 @@ impl Inspections {
         self.is_missing = false;
     }
 
-    /// Returns whether the next inspection must read the whole session.
+    /// Returns whether the inspection must read the whole session.
     #[must_use]
-    #[inline]
     pub fn must_be_exact(&self) -> bool {
         self.must_be_exact
     }
 
-    /// Demands that the next inspection reads the whole session, if `is_exact`.
-    pub fn demand_exact(&mut self, is_exact: bool) {
-        self.must_be_exact |= is_exact;
+    /// Demands that the inspection reads the whole session.
+    pub fn demand_exact(&mut self) {
+        self.must_be_exact = true;
     }
 
-    /// Notes that the pool lists the server. Returns whether it has listed the server before.
-    pub fn list(&mut self) -> bool {
-        std::mem::replace(&mut self.is_listed, true)
-    }
-
-    /// Notes that the pool does not list the server.
-    pub fn unlist(&mut self) {
-        self.is_listed = false;
-    }
-
-    /// Returns whether the pool counts the server among those that clients keep.
+    /// Returns whether startup parameters may have been set or reset. Their values do not show which of the two has
+    /// happened.
     #[must_use]
-    #[inline]
-    pub fn is_counted(&self) -> bool {
-        self.is_counted
+    pub fn concerns_startup_values(&self) -> bool {
+        !self.reset.is_empty() || self.must_be_exact
     }
 
-    /// Notes that the pool counts the server. Returns whether it has counted the server before.
-    pub fn count(&mut self) -> bool {
-        std::mem::replace(&mut self.is_counted, true)
+    /// Notes that an inspection has failed.
+    pub fn note_failed(&mut self, now: Time) {
+        self.failed.note_failed(now);
     }
 
-    /// Notes that the pool does not count the server. Returns whether it has counted the server before.
-    #[inline]
-    pub fn uncount(&mut self) -> bool {
-        std::mem::take(&mut self.is_counted)
-    }
-
-    /// Notes that the session state was read or removed: nothing is left to be inspected.
-    pub(super) fn note_known(&mut self) {
-        self.is_missing = false;
-        self.must_be_exact = false;
+    /// Notes that an inspection has not failed.
+    pub fn note_succeeded(&mut self) {
         self.failed = FailedInspections::default();
     }
 
-    /// Returns a description of a note that has outlasted the last loan: see
-    /// [`Server::unfinished`](crate::backend::Server::unfinished).
-    pub(super) fn unfinished(&self) -> Option<&'static str> {
-        first_of(&[
-            (self.failed.again_at.is_some(), "a failed inspection"),
-            (self.turn_until.is_some(), "a client's turn"),
-            (self.is_missing, "an inspection that is missing"),
-            (self.must_be_exact, "the demand for a full inspection"),
-            (self.is_counted, "the count of a pinned client"),
-        ])
-    }
-
-    /// Notes that the session was cleaned.
-    pub(super) fn note_cleaned(&mut self) {
-        self.last_at = None;
-        self.turn_until = None;
+    /// Returns when the inspection may begin, if the last one has failed.
+    #[must_use]
+    pub fn again_at(&self) -> Option<Time> {
+        self.failed.again_at
     }
 }
 
 /// The consecutive failed inspections of one server.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct FailedInspections {
     count: u8,
     /// When the next one may begin.

@@ -7,7 +7,6 @@ use pgweir_wire::{Body, Report};
 use super::super::{InternalQuery, Lookup, stream::INSPECT_MAX};
 use crate::{
     Reading,
-    base::conditions::first_of,
     session::{Baseline, Cleaned, FACT_MAX, Facts, Probe, State},
     shared::{catalog::ProcessSearch, fleet::FleetCounted},
 };
@@ -18,8 +17,6 @@ pub struct InternalQueries {
     /// The answers to these queries, as far as they have arrived, in the order of the queries. Queries without rows have
     /// none.
     answers: Vec<InternalAnswer>,
-    /// Whether pgweir holds back a ReadyForQuery of the server.
-    ready_is_held: bool,
 }
 
 /// The answer to a query of pgweir's own, as far as it has arrived.
@@ -122,38 +119,6 @@ impl InternalQueries {
 
     fn answer_to(&mut self, query: InternalQuery) -> Option<&mut InternalAnswer> {
         (self.answers.iter_mut()).find(|answer| answer.is_to(query))
-    }
-
-    /// Notes whether pgweir holds back a ReadyForQuery of the server.
-    #[inline]
-    pub fn hold_ready(&mut self, is_held: bool) {
-        self.ready_is_held = is_held;
-    }
-
-    /// Returns whether pgweir holds back a ReadyForQuery of the server.
-    #[must_use]
-    pub fn ready_is_held(&self) -> bool {
-        self.ready_is_held
-    }
-
-    /// Notes that pgweir no longer holds back a ReadyForQuery. Returns whether it has held one back.
-    #[inline]
-    pub fn release_ready(&mut self) -> bool {
-        std::mem::take(&mut self.ready_is_held)
-    }
-
-    /// Notes that the session was cleaned.
-    pub(super) fn note_cleaned(&mut self) {
-        self.ready_is_held = false;
-    }
-
-    /// Returns a description of a note that has outlasted the last loan: see
-    /// [`Server::unfinished`](crate::backend::Server::unfinished).
-    pub(super) fn unfinished(&self) -> Option<&'static str> {
-        first_of(&[
-            (!self.answers.is_empty(), "a query of pgweir's own"),
-            (self.ready_is_held, "a ReadyForQuery that is held back"),
-        ])
     }
 
     /// Returns the longest row of the queries under way that pgweir reads, in bytes with the header; 0 if none of them is

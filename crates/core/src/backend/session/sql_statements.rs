@@ -13,18 +13,6 @@ pub struct ServerSqlStatements {
     /// The id of the client that the statements were prepared for, and the settings under which they were prepared;
     /// `None` if the settings are unknown.
     made_for: (u64, Option<Settings>),
-    /// The statements that the server could not prepare for the text that was sent last. There is at most one for
-    /// each statement of the client.
-    rejected: Vec<RejectedStatement>,
-}
-
-/// A SQL-prepared statement that a server could not prepare.
-#[derive(Debug)]
-struct RejectedStatement {
-    /// The client's name of the statement.
-    name: Box<[u8]>,
-    /// PostgreSQL's error: a whole message for the client.
-    error: Vec<u8>,
 }
 
 impl ServerSqlStatements {
@@ -69,7 +57,6 @@ impl ServerSqlStatements {
         *self = Self {
             held,
             made_for: (client, Some(settings)),
-            rejected: Vec::new(),
         };
     }
 
@@ -87,36 +74,45 @@ impl ServerSqlStatements {
     /// Notes that the server has no statements.
     pub fn clear(&mut self) {
         self.held = SqlStatements::default();
-        self.rejected.clear();
-    }
-
-    /// Returns whether the server could not prepare a statement for the text that was sent last.
-    #[must_use]
-    pub fn has_rejections(&self) -> bool {
-        !self.rejected.is_empty()
     }
 
     /// Notes that the server could not prepare this statement.
     pub fn note_missing(&mut self, name: &[u8]) {
         self.held = self.held.without(&[name.to_vec()]);
     }
+}
 
+/// The SQL-prepared statements that a server could not prepare for the text that was sent last. There is at most one for
+/// each statement of the client.
+#[derive(Debug, Default, PartialEq)]
+pub struct Rejections(Vec<RejectedStatement>);
+
+/// A SQL-prepared statement that a server could not prepare.
+#[derive(Debug, PartialEq)]
+struct RejectedStatement {
+    /// The client's name of the statement.
+    name: Box<[u8]>,
+    /// PostgreSQL's error: a whole message for the client.
+    error: Vec<u8>,
+}
+
+impl Rejections {
     /// Keeps PostgreSQL's error, a whole message, for the client's next use of a statement that could not be
     /// prepared.
-    pub fn keep_rejection(&mut self, name: &[u8], error: Vec<u8>) {
+    pub fn keep(&mut self, name: &[u8], error: Vec<u8>) {
         let name = name.into();
-        self.rejected.push(RejectedStatement { name, error });
+        self.0.push(RejectedStatement { name, error });
     }
 
     /// Forgets the errors of statements that could not be prepared for the client's last text.
-    pub fn forget_rejections(&mut self) {
-        self.rejected.clear();
+    pub fn clear(&mut self) {
+        self.0.clear();
     }
 
     /// Returns the error that the client gets in place of `report`: the server does not have the statement that the
     /// client has executed, since it could not prepare the statement.
-    pub fn take_rejection(&mut self, report: &Report<'_>) -> Option<Vec<u8>> {
-        let mut rejected = std::mem::take(&mut self.rejected).into_iter();
+    pub fn take(&mut self, report: &Report<'_>) -> Option<Vec<u8>> {
+        let mut rejected = std::mem::take(&mut self.0).into_iter();
         let found = match report.code {
             b"26000" => rejected.find(|statement| {
                 let quoted = [b"\"", &*statement.name, b"\""].concat();

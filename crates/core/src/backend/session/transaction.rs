@@ -1,23 +1,14 @@
-//! The possible effects of the texts of the present transaction.
+//! What the texts of the present transaction may have changed for other sessions, even if their client has left.
 
-use super::SIGNALS;
-use crate::{
-    Ddl,
-    base::conditions::first_of,
-    session::{Class, Effects, NAMES_MAX, scan::DdlWords},
-};
+use crate::{Ddl, base::conditions::first_of, session::NAMES_MAX};
 
-/// The possible effects of the texts of the present transaction.
+/// What the texts of the present transaction may have changed for other sessions, even if their client has left.
 #[derive(Debug, Default)]
 pub struct TransactionState {
-    /// The effects of the texts of outstanding requests.
-    effects: Effects,
     /// The generation of the certificates by which the transaction's first text was read.
     certified_by: Option<u64>,
     /// Set if a text of the transaction may change the catalog.
     ddl: Option<Ddl>,
-    /// The scanner for DDL words in a text that has not arrived completely.
-    ddl_words: Option<DdlWords>,
     /// The number of the schema that the transaction sees, if the transaction may have changed the schema.
     schema: Option<u32>,
     /// Roles and databases whose session defaults the texts of this transaction may have changed.
@@ -25,44 +16,12 @@ pub struct TransactionState {
 }
 
 impl TransactionState {
-    /// Returns the effects of the texts of outstanding requests.
-    #[inline]
-    pub fn effects(&self) -> Effects {
-        self.effects
-    }
-
-    /// Notes the effects of a text that is sent. Returns the class of the effects so far.
-    pub(super) fn note_effects(&mut self, effects: Effects) -> Class {
-        self.effects |= effects;
-        self.effects.class()
-    }
-
-    /// Forgets the effects: the requests that had them are answered, and the session is known or will be inspected.
-    #[inline]
-    pub fn forget_effects(&mut self) {
-        self.effects = Effects::default();
-    }
-
-    /// Notes that the request is answered whose texts may signal other clients.
-    pub fn forget_signals(&mut self) {
-        self.effects = self.effects.without(SIGNALS);
-    }
-
-    /// Notes that the client has left: forgets the effects of its texts, which matter only if a client waits for the
-    /// end of the request.
-    pub(super) fn client_left(&mut self) {
-        self.effects = Effects::default();
-        self.ddl_words = None;
-    }
-
     /// Returns a description of a note that has outlasted the last loan: see
     /// [`Server::unfinished`](crate::backend::Server::unfinished).
     pub(super) fn unfinished(&self) -> Option<&'static str> {
         first_of(&[
-            (!self.effects.is_empty(), "effects of texts"),
             (self.certified_by.is_some(), "certificates of a transaction"),
             (self.ddl.is_some(), "DDL"),
-            (self.ddl_words.is_some(), "a text that is searched for DDL"),
             (self.schema.is_some(), "a change of the schema"),
             (self.has_changed_roles(), "a change of session defaults"),
         ])
@@ -122,21 +81,6 @@ impl TransactionState {
     /// Returns the transaction that may change the catalog. The caller ends it.
     pub fn take_ddl(&mut self) -> Option<Ddl> {
         self.ddl.take()
-    }
-
-    /// Begins to search a text for DDL words that has not arrived completely.
-    pub fn begin_text(&mut self, words: DdlWords) {
-        self.ddl_words = Some(words);
-    }
-
-    /// Returns the search of a text that has not arrived completely.
-    pub fn ddl_words_mut(&mut self) -> Option<&mut DdlWords> {
-        self.ddl_words.as_mut()
-    }
-
-    /// Ends the search, since the text has arrived.
-    pub fn end_text(&mut self) {
-        self.ddl_words = None;
     }
 
     /// Returns the number of the schema that the transaction sees, if the transaction may have changed the schema.

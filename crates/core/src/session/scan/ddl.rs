@@ -23,7 +23,7 @@ pub(super) fn may_change_catalog(text: &[u8]) -> bool {
 
 /// Searches for these words, and for names of code that does DDL, in a text that arrives in pieces or can't be read.
 /// The text contains a plain name as it is, unless the name is written as `U&"..."`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DdlWords {
     /// The beginning of a word that may continue.
     word: [u8; NAME_MAX],
