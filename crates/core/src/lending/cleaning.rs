@@ -17,10 +17,20 @@ use crate::{
 /// The reason for closing a server that was opened for one client.
 const OWNER_LEFT: &str = "the client that it was opened for has left";
 impl Lending<'_> {
+    /// Makes pgweir close the server if a client may have left session state that no clean removes. `is_known`: the client
+    /// has left such state.
+    pub(super) fn retire_if_unclean(&mut self, conn: Token, is_known: bool) {
+        if (is_known || self.may_survive_clean(conn))
+            && let Some(server) = self.connections.server(conn)
+        {
+            self.pools.retire_unclean(server, Retirement::KEEPS_STATE);
+        }
+    }
+
     /// Returns whether a client may have left session state that no clean removes. A text without a certificate may
     /// leave such state in a database with code whose effects are unknown. A text may also leave such state if the
     /// server reads string literals by other rules than at login.
-    pub(super) fn may_survive_clean(&mut self, conn: Token) -> bool {
+    fn may_survive_clean(&mut self, conn: Token) -> bool {
         let ignores = self.env.snapshot.config.settings.unclean == Unclean::Ignore;
         let Some(server) = self.connections.server(conn) else {
             return false;
@@ -57,19 +67,14 @@ impl Lending<'_> {
         }
         let was_opaque = server.session.changes.class() == Class::Opaque;
         server.session.check_certificates(&server.shared.catalog);
-        let is_opaque = server.session.changes.class() == Class::Opaque;
+        let is_newly_opaque = !was_opaque && server.session.changes.class() == Class::Opaque;
+        server.session.clean.demand(is_newly_opaque);
         if server.is_outside_transaction() {
             let env = &self.env;
             role_settings::renew_changed(env.directory, env.snapshot, self.connections, conn, out);
         }
-        if is_opaque && !was_opaque {
-            let closes = self.may_survive_clean(conn);
-            if let Some(server) = self.connections.server(conn) {
-                server.session.clean.demand(true);
-                if closes {
-                    self.pools.retire_unclean(server, Retirement::KEEPS_STATE);
-                }
-            }
+        if is_newly_opaque {
+            self.retire_if_unclean(conn, false);
         }
     }
 
@@ -81,14 +86,11 @@ impl Lending<'_> {
         out: &mut Actions,
     ) {
         self.end_abandoned_transaction(conn, out);
-        let closes = self.may_survive_clean(conn);
+        self.retire_if_unclean(conn, had.outlives_clean);
         let resets_always = self.env.snapshot.config.settings.server_reset_query_always;
         let Some(server) = self.connections.known_server(conn, out) else {
             return;
         };
-        if closes || had.outlives_clean {
-            self.pools.retire_unclean(server, Retirement::KEEPS_STATE);
-        }
         if server.is_exclusive() {
             return self.effects.push(Effect::close(conn, OWNER_LEFT));
         }

@@ -8,12 +8,12 @@ use pgweir_config::{HandoverClean, PoolMode};
 use super::{Lending, scheduling_log::Decision};
 use crate::{
     Action, Actions, ReadMode, SharedPool, Time, Token, WorkerId,
-    backend::{Phase, Retirement, Server, Settling},
+    backend::{Phase, Server, Settling},
     base::{fault::Fault, stats::TextCounts},
     connections::Conn,
     effect::{ClientEffect, Effect, PoolEffect, RestartEffect, SessionEffect},
     pool::{Grant, PoolId, Waiter},
-    pooling::{EVICTED, LocalPool},
+    pooling::EVICTED,
     session::Class,
 };
 
@@ -165,19 +165,16 @@ impl Lending<'_> {
         let Some(server) = self.connections.known_server(conn, out) else {
             return;
         };
-        let is_doubtful = server.session.lasting.outlives_clean()
-            || server.session.changes.class() == Class::Opaque;
-        let depends_on_path = |pool: &LocalPool| pool.catalog.certificates.types_depend_on_path();
-        let is_doubtful = is_doubtful
-            || server.session.lasting.types.suit_nobody()
-                && self.pools.get(server.pool()).is_some_and(depends_on_path);
-        let closes = is_doubtful && self.may_survive_clean(conn);
+        let lasting = &server.session.lasting;
+        if lasting.outlives_clean()
+            || lasting.types.suit_nobody()
+            || server.session.changes.class() == Class::Opaque
+        {
+            self.retire_if_unclean(conn, false);
+        }
         let Some(server) = self.connections.known_server(conn, out) else {
             return;
         };
-        if closes {
-            self.pools.retire_unclean(server, Retirement::KEEPS_STATE);
-        }
         server.times.note_freed(self.env.now);
         if server.uncount_pinned() {
             server.retirement.require("above pool_size");
