@@ -310,8 +310,14 @@ impl Server {
     /// Returns the client that the server works for.
     #[must_use]
     pub fn client(&self) -> Option<Token> {
+        self.client_in(|_| true)
+    }
+
+    /// Returns the client that the server works for, if the loan is in one of these phases.
+    #[inline(always)]
+    fn client_in(&self, is_wanted: impl FnOnce(&Phase) -> bool) -> Option<Token> {
         match self.duty {
-            Duty::Lent { client, .. } => Some(client),
+            Duty::Lent { client, ref phase } if is_wanted(phase) => Some(client),
             _ => None,
         }
     }
@@ -320,31 +326,19 @@ impl Server {
     #[must_use]
     #[inline]
     pub fn relays_for(&self) -> Option<Token> {
-        match self.duty {
-            Duty::Lent { client, ref phase } if phase.relays() => Some(client),
-            _ => None,
-        }
+        self.client_in(Phase::relays)
     }
 
     /// Returns the client whose session state this server is being given.
     #[must_use]
     pub fn equips(&self) -> Option<Token> {
-        match self.duty {
-            Duty::Lent {
-                client,
-                phase: Phase::Equipping,
-            } => Some(client),
-            _ => None,
-        }
+        self.client_in(|phase| matches!(phase, Phase::Equipping))
     }
 
     /// Returns the client that is held back until this server's session state is known.
     #[must_use]
     pub fn holds_client(&self) -> Option<Token> {
-        match self.duty {
-            Duty::Lent { client, ref phase } if phase.holds_client() => Some(client),
-            _ => None,
-        }
+        self.client_in(Phase::holds_client)
     }
 
     /// Returns the way in which the session is inspected, in phase Settling.
