@@ -38,7 +38,7 @@ pub use server::{
 };
 pub(crate) use server::{OUTDATED, REDEFINED};
 pub use session::{
-    CatalogRows, ExtensionReports, InspectionAnswers, InternalAnswer, InternalQueries,
+    CatalogRows, ExtensionReports, Inspection, InspectionAnswers, InternalAnswer, InternalQueries,
     LastingState, LoanNotes, NextInspection, PoolLists, Rejections, SIGNALS, ServerNotifications,
     ServerSession, ServerSqlStatements, SessionSettings, TransactionState, UnexplainedParameters,
 };

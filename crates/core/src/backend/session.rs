@@ -24,7 +24,8 @@ pub use self::{
     notifications::ServerNotifications,
     pool_lists::PoolLists,
     queries::{
-        CatalogRows, InspectionAnswers, InternalAnswer, InternalQueries, UnexplainedParameters,
+        CatalogRows, Inspection, InspectionAnswers, InternalAnswer, InternalQueries,
+        UnexplainedParameters,
     },
     settings::SessionSettings,
     sql_statements::{Rejections, ServerSqlStatements},

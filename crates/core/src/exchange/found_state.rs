@@ -5,12 +5,11 @@ use std::collections::HashSet;
 
 use super::{
     Exchange, INSPECTED,
-    inspection::Inspection,
     pins::{count_pins, is_pinning},
 };
 use crate::{
     Actions, Directory, Token,
-    backend::{InternalQuery, Server, ServerSession},
+    backend::{Inspection, InternalQuery, Server, ServerSession},
     base::pin::{Pin, Pins},
     effect::Effects,
     measurement::recording,
@@ -29,7 +28,7 @@ impl Exchange<'_> {
         inspection: Inspection,
         out: &mut Actions,
     ) -> Option<Effects> {
-        let failed = matches!(inspection, Inspection::Failed | Inspection::TooLong);
+        let failed = inspection.has_failed();
         let directory = self.env.directory;
         let (client_conn, _, server) = self.connections.known_pair_of(conn, out)?;
         let settling = out.known(server.settling(), "the loan of a server that was inspected")?;

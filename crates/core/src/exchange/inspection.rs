@@ -12,7 +12,8 @@ use super::{Exchange, cleaning::clean_of};
 use crate::{
     Actions, Token,
     backend::{
-        InspectionAnswers, InternalAnswer, InternalQuery, Request, Server, UnexplainedParameters,
+        Inspection, InspectionAnswers, InternalAnswer, InternalQuery, Request, Server,
+        UnexplainedParameters,
     },
     effect::Effects,
     session::{AllSettings, Baseline, Context, Probe, SHOWN, State, is_identity},
@@ -84,7 +85,11 @@ impl Exchange<'_> {
             text.push(b';');
             text.extend_from_slice(&clean.settings_text());
         }
-        let answers = InspectionAnswers { cleans, ..answers };
+        let result = match cleans {
+            true => Inspection::Cleaned,
+            false => Inspection::Known,
+        };
+        let answers = InspectionAnswers { result, ..answers };
         let answers = InternalAnswer::Inspection(Box::new(answers));
         server.session.queries.begin(answers);
         server.ask(InternalQuery::Probe);
@@ -115,16 +120,16 @@ impl Exchange<'_> {
             mut state,
             reported,
             unexplained: doubted,
-            cleans,
-            failed,
-            is_too_long,
+            result,
             bytes: _,
         } = *answers;
         take_shown(&mut state, &probe.all);
         if let Some(doubted) = doubted {
             doubted.settle(&state, server);
         }
-        if !failed && let AllSettings::Compared(baseline) = &probe.all {
+        if !result.has_failed()
+            && let AllSettings::Compared(baseline) = &probe.all
+        {
             let context = client.context.as_deref();
             let unexplained = unexplained(context, &state, &probe.names, baseline);
             if !unexplained.is_empty() {
@@ -144,7 +149,9 @@ impl Exchange<'_> {
             }
             server.session.settings.set_baseline(Arc::clone(baseline));
         }
-        if !failed && let Some(more) = more_to_ask(&probe, &state) {
+        if !result.has_failed()
+            && let Some(more) = more_to_ask(&probe, &state)
+        {
             state.summary = None;
             probe.statements = true;
             probe.channels = true;
@@ -168,13 +175,7 @@ impl Exchange<'_> {
                 .settings
                 .push((b"session_authorization".to_vec(), who.to_vec()));
         }
-        let inspection = match failed {
-            true if is_too_long => Inspection::TooLong,
-            true => Inspection::Failed,
-            false if cleans => Inspection::Cleaned,
-            false => Inspection::Known,
-        };
-        self.adopt_state(conn, &probe, state, inspection, out)
+        self.adopt_state(conn, &probe, state, result, out)
     }
 }
 
@@ -184,19 +185,6 @@ pub(crate) fn take_answer(server: &mut Server, row: &[u8]) {
     if let Some(Request::Internal(own)) = server.replies.current() {
         server.session.take_row(own, row);
     }
-}
-
-/// The result of an inspection of a server's session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Inspection {
-    /// The session state is unknown. The inspection is repeated later.
-    Failed,
-    /// The session state is unknown, since a value is too long to be read.
-    TooLong,
-    /// The session state is known.
-    Known,
-    /// The session state is known, and the server has reset the settings since.
-    Cleaned,
 }
 
 impl UnexplainedParameters {

@@ -6,10 +6,10 @@
 
 use pgweir_wire::MessageWriter;
 
-use super::{Exchange, inspection::Inspection, sql_statements::needs_texts};
+use super::{Exchange, sql_statements::needs_texts};
 use crate::{
     Actions, ReadMode, Time, Token,
-    backend::{InspectionAnswers, Phase, Request, Server, Settling},
+    backend::{Inspection, InspectionAnswers, Phase, Request, Server, Settling},
     client_listen::{fence, fences_to_move, has_channels_to_move, send_backlog},
     connections::{Connections, moves::enter},
     effect::{Effect, Effects, Env, PoolEffect, ServerEffect, SessionEffect},

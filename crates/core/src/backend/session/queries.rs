@@ -94,7 +94,10 @@ impl InternalQueries {
         let why = || String::from_utf8_lossy(report.message).into_owned();
         match self.answer_to(query) {
             Some(InternalAnswer::Inspection(answers)) => {
-                answers.fail(report.code == VALUE_TOO_LONG)
+                answers.result = match report.code == VALUE_TOO_LONG {
+                    true => Inspection::TooLong,
+                    false => Inspection::Failed,
+                };
             }
             Some(InternalAnswer::Catalog(catalog)) => catalog.failed = true,
             Some(InternalAnswer::Backends(counted)) => counted.fail(&why()),
@@ -110,7 +113,7 @@ impl InternalQueries {
     pub fn skip_row(&mut self) {
         for answer in &mut self.answers {
             match answer {
-                InternalAnswer::Inspection(answers) => answers.fail(true),
+                InternalAnswer::Inspection(answers) => answers.result = Inspection::TooLong,
                 InternalAnswer::Catalog(catalog) => catalog.facts.skip_row(),
                 _ => {}
             }
@@ -188,6 +191,30 @@ pub struct UnexplainedParameters {
     pub names: Vec<Vec<u8>>,
 }
 
+/// The result of an inspection of a server's session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Inspection {
+    /// The session state is known.
+    #[default]
+    Known,
+    /// The session state is known, and the server has reset the settings since.
+    Cleaned,
+    /// The session state is unknown: the query has failed, or its result was not understood. The inspection is repeated
+    /// later.
+    Failed,
+    /// The session state is unknown: a value or the whole answer is too long to be read, so that the query would fail
+    /// again.
+    TooLong,
+}
+
+impl Inspection {
+    /// Returns whether the session state is unknown.
+    #[must_use]
+    pub fn has_failed(self) -> bool {
+        matches!(self, Self::Failed | Self::TooLong)
+    }
+}
+
 /// The answers to a probe.
 #[derive(Debug, Default)]
 pub struct InspectionAnswers {
@@ -199,12 +226,8 @@ pub struct InspectionAnswers {
     pub(crate) reported: bool,
     /// The parameters that an earlier inspection could not explain.
     pub(crate) unexplained: Option<UnexplainedParameters>,
-    /// Whether the query also resets the settings.
-    pub(crate) cleans: bool,
-    /// Whether the query has failed, or its result was not understood.
-    pub(crate) failed: bool,
-    /// Whether a value or the whole answer is too long to be read, so that the query would fail again.
-    pub(crate) is_too_long: bool,
+    /// The result, if the rest of the answer does not change it.
+    pub(crate) result: Inspection,
     /// The length of the rows so far, in bytes.
     pub(crate) bytes: usize,
 }
@@ -217,20 +240,14 @@ const ANSWER_MAX: usize = 8 * 1024 * 1024;
 const VALUE_TOO_LONG: &[u8] = b"22012";
 
 impl InspectionAnswers {
-    /// Notes that the inspection has failed. `is_too_long`: see [`InspectionAnswers::is_too_long`].
-    fn fail(&mut self, is_too_long: bool) {
-        self.failed = true;
-        self.is_too_long = is_too_long;
-    }
-
     /// Takes one row.
     fn take(&mut self, row: &[u8]) {
         self.bytes += row.len();
         if self.bytes > ANSWER_MAX {
-            self.fail(true);
+            self.result = Inspection::TooLong;
             self.state = State::default();
-        } else if self.state.take_row(row).is_err() {
-            self.failed = true;
+        } else if self.state.take_row(row).is_err() && !self.result.has_failed() {
+            self.result = Inspection::Failed;
         }
     }
 }
