@@ -12,7 +12,7 @@
 //!                                             \-> Dedicated (pinned)
 //! ```
 
-use std::{collections::VecDeque, ops::RangeInclusive, sync::Arc};
+use std::{ops::RangeInclusive, sync::Arc};
 
 use super::{Exchange, pins::is_pinned_to};
 use crate::{
@@ -70,27 +70,25 @@ pub(crate) enum KeepDecision {
     Release,
 }
 
-/// The kept servers of a pool on this worker that are being settled, since clients wait or the pool drains.
+/// Kept servers of this worker that are being settled, one after the other.
 #[derive(Debug)]
 pub(crate) struct KeptWalk {
-    shared: Arc<SharedPool>,
-    /// The servers that are still to be handled.
-    kept: VecDeque<Token>,
-    /// Whether all servers are settled, since the pool drains. Otherwise as many servers as clients wait for are
-    /// settled.
-    all: bool,
-    /// The servers that stay kept, since no client waits for them.
-    left: VecDeque<Token>,
-}
-
-/// The kept servers of this worker that are being settled because they were kept for long enough.
-#[derive(Debug)]
-pub(crate) struct DueWalk {
     /// The servers that are still to be handled.
     kept: std::vec::IntoIter<Token>,
-    /// When the first of these servers was settled, and how many more may be settled.
-    began: Time,
-    more: usize,
+    reason: WalkReason,
+    /// Whether a server stays kept, since no client waits for it.
+    withholds: bool,
+}
+
+/// The reason why kept servers are settled.
+#[derive(Debug)]
+enum WalkReason {
+    /// The pool drains: all of its servers are settled.
+    Drain(Arc<SharedPool>),
+    /// Clients of the pool wait: as many servers are settled.
+    Waiters(Arc<SharedPool>),
+    /// The servers were kept for long enough. `began`: when the first of them was settled; `more`: how many may follow.
+    Due { began: Time, more: usize },
 }
 
 impl Exchange<'_> {
@@ -234,7 +232,7 @@ impl Exchange<'_> {
         let is_listed = server.session.lists.list();
         let pool = server.pool();
         if !is_listed && let Some(pool) = self.pools.get_mut(pool) {
-            pool.kept.push_back(server_conn);
+            pool.kept.push(server_conn);
         }
         let at = settle_at.unwrap_or_else(|| since.after(kept_at_most(&self.env, class)));
         self.settle_no_later_than(at);
@@ -319,41 +317,51 @@ impl Exchange<'_> {
     /// Begins to settle kept servers of a pool: all of them if `all` (the pool drains), otherwise as many as clients
     /// wait, the longest kept ones first.
     pub(crate) fn begin_settling(&mut self, id: PoolId, all: bool) -> Option<KeptWalk> {
-        let pool = self.pools.get_mut(id)?;
+        let pool = self.pools.get(id)?;
+        let shared = Arc::clone(&pool.shared);
         Some(KeptWalk {
-            kept: std::mem::take(&mut pool.kept),
-            shared: Arc::clone(&pool.shared),
-            all,
-            left: VecDeque::new(),
+            kept: pool.kept.clone().into_iter(),
+            reason: match all {
+                true => WalkReason::Drain(shared),
+                false => WalkReason::Waiters(shared),
+            },
+            withholds: false,
         })
     }
 
     /// Settles the next server of a walk; `None` at the end. The effects for the last one must have been carried out.
-    pub(crate) fn settle_next(&mut self, walk: &mut KeptWalk) -> Option<Effects> {
+    pub(crate) fn settle_next(
+        &mut self,
+        walk: &mut KeptWalk,
+        out: &mut Actions,
+    ) -> Option<Effects> {
         let Env { worker, now, .. } = self.env;
-        while let Some(conn) = walk.kept.pop_front() {
-            let server = self.connections.server(conn);
-            let is_announced = server.is_some_and(|server| server.reads());
-            let is_needed = walk.shared.ledger.lock().kept_needed(now) > 0;
-            if walk.all || is_announced || is_needed {
-                return Some(self.settle_listed(conn, walk.shared.id));
+        for conn in walk.kept.by_ref() {
+            let effects = match &mut walk.reason {
+                WalkReason::Drain(shared) => Some(self.settle_listed(conn, shared.id)),
+                WalkReason::Waiters(shared) => {
+                    let is_announced = self.connections.server(conn).is_some_and(|own| own.reads());
+                    let is_needed = is_announced || shared.ledger.lock().kept_needed(now) > 0;
+                    walk.withholds |= !is_needed;
+                    is_needed.then(|| self.settle_listed(conn, shared.id))
+                }
+                WalkReason::Due { more, .. } => self.settle_if_due(conn, more, out),
+            };
+            if effects.is_some() {
+                return effects;
             }
-            walk.left.push_back(conn);
         }
-        if !walk.left.is_empty() {
-            walk.shared.ledger.lock().withholds(worker);
-            if let Some(pool) = self.pools.get_mut(walk.shared.id) {
-                // Servers that were added to the list meanwhile come last: they have been kept for less time.
-                walk.left.append(&mut pool.kept);
-                pool.kept = std::mem::take(&mut walk.left);
-            }
+        match &walk.reason {
+            WalkReason::Waiters(shared) if walk.withholds => shared.ledger.lock().withholds(worker),
+            WalkReason::Due { began, more } => self.kept.settled_lately = (*began, *more),
+            _ => {}
         }
         None
     }
 
     /// Settles a server that was in its pool's list of kept ones.
     fn settle_listed(&mut self, conn: Token, id: PoolId) -> Effects {
-        unlist(self.connections, conn);
+        self.unlist(conn, id);
         if !is_kept(self.connections, conn, id) {
             return Effects::default();
         }
@@ -362,8 +370,18 @@ impl Exchange<'_> {
         Effects::from_iter([Effect::Settle(conn), withdraw])
     }
 
+    /// Removes a server from its pool's list of kept ones.
+    fn unlist(&mut self, conn: Token, id: PoolId) {
+        if let Some(server) = self.connections.server(conn) {
+            server.session.lists.unlist();
+        }
+        if let Some(pool) = self.pools.get_mut(id) {
+            pool.kept.retain(|kept| *kept != conn);
+        }
+    }
+
     /// Begins to settle the servers that have been kept for long enough, if there are any.
-    pub(crate) fn begin_settling_due(&mut self) -> Option<DueWalk> {
+    pub(crate) fn begin_settling_due(&mut self) -> Option<KeptWalk> {
         let now = self.env.now;
         self.kept.settle_at.take_if(|at| *at <= now)?;
         let (began, more) = match self.kept.settled_lately {
@@ -375,34 +393,18 @@ impl Exchange<'_> {
             let (id, connections) = (pool.shared.id, &mut *self.connections);
             pool.kept.retain(|&conn| {
                 let stays = is_kept(connections, conn, id);
-                if !stays {
-                    unlist(connections, conn);
+                if !stays && let Some(server) = connections.server(conn) {
+                    server.session.lists.unlist();
                 }
                 stays
             });
             kept.extend(&pool.kept);
         }
-        Some(DueWalk {
+        Some(KeptWalk {
             kept: kept.into_iter(),
-            began,
-            more,
+            reason: WalkReason::Due { began, more },
+            withholds: false,
         })
-    }
-
-    /// Settles the next server that has been kept for long enough; `None` at the end. The effects for the last one must
-    /// have been carried out.
-    pub(crate) fn settle_next_due(
-        &mut self,
-        walk: &mut DueWalk,
-        out: &mut Actions,
-    ) -> Option<Effects> {
-        for conn in walk.kept.by_ref() {
-            if let Some(effects) = self.settle_if_due(conn, &mut walk.more, out) {
-                return Some(effects);
-            }
-        }
-        self.kept.settled_lately = (walk.began, walk.more);
-        None
     }
 
     fn settle_if_due(
@@ -432,16 +434,15 @@ impl Exchange<'_> {
             return None;
         }
         let server = self.connections.server(conn)?;
-        let needs_inspection = server.session.changes.needs_inspection();
-        server.session.lists.unlist();
-        let pool = self.pools.get_mut(server.pool())?;
-        pool.kept.retain(|kept| *kept != conn);
+        let (id, changes) = (server.pool(), &server.session.changes);
+        let needs_inspection = changes.needs_inspection();
+        self.unlist(conn, id);
         if is_turn {
             return Some(Effect::Settle(conn).into());
         }
         *more -= 1;
         // If the pool's clients keep their servers in any case, only a server that needs an inspection is settled.
-        match needs_inspection || !pool.keeps_servers() {
+        match needs_inspection || !self.pools.get(id)?.keeps_servers() {
             true => self.settle(conn, out),
             false => None,
         }
@@ -477,13 +478,6 @@ fn is_kept(connections: &Connections, conn: Token, id: PoolId) -> bool {
     match connections.get(conn) {
         Some(Conn::Server(server)) if server.pool() == id => server.unsettled_since().is_some(),
         _ => false,
-    }
-}
-
-/// Notes that a server is no longer in its pool's list of kept servers.
-fn unlist(connections: &mut Connections, conn: Token) {
-    if let Some(server) = connections.server(conn) {
-        server.session.lists.unlist();
     }
 }
 

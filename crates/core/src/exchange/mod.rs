@@ -28,7 +28,7 @@ mod startup;
 pub(crate) use self::{
     inspection::take_answer,
     internal_queries::internal_query_failed,
-    kept::{KeepDecision, KeptServers, unsettled},
+    kept::{KeepDecision, KeptServers, KeptWalk, unsettled},
     pins::{count_pins, pin_at_login},
     settling::{before_ready, inspection_due},
 };

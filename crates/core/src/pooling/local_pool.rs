@@ -1,10 +1,7 @@
 //! A worker's part of a pool: its idle and kept server connections, its counts, and the pool's configuration. The
 //! part that all workers share is [`SharedPool`].
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, atomic::Ordering},
-};
+use std::sync::{Arc, atomic::Ordering};
 
 use pgweir_config::Settings;
 
@@ -31,7 +28,7 @@ pub(crate) struct LocalPool {
     pub(crate) idle: Vec<Token>,
     /// Servers that are kept with their clients until another client waits for one (see `exchange/kept.rs`), the
     /// longest-kept one first. Some may be in use or gone by now. Each server is in the list once at most.
-    pub(crate) kept: VecDeque<Token>,
+    pub(crate) kept: Vec<Token>,
     /// Whether a client of any worker may wait. If so, every server that becomes free goes through the ledger (see
     /// there).
     pub(crate) offers_to_ledger: bool,
@@ -127,7 +124,7 @@ impl LocalPool {
         let keeps = terms.are_few(shared.client_count());
         Self {
             clients_keep_servers: keeps,
-            kept: VecDeque::new(),
+            kept: Vec::new(),
             shared: Arc::clone(shared),
             idle: Vec::new(),
             offers_to_ledger: false,

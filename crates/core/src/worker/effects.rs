@@ -8,7 +8,7 @@ use crate::{
     effect::{
         ClientEffect, Effect, Effects, ListenerEffect, PoolEffect, ServerEffect, SessionEffect,
     },
-    exchange::{KeepDecision, count_pins},
+    exchange::{KeepDecision, KeptWalk, count_pins},
     frontend::Client,
     online_restart::send_listen_note,
     operators::{orders, reconfiguration},
@@ -439,8 +439,11 @@ impl Worker {
                 let (env, statistics) = (&parts.env, parts.statistics);
                 return maintenance::fill_or_remove(env, parts.pools, statistics, pool, out);
             }
-            PoolEffect::SettleForWaiters => return self.settle_kept(pool, false, now, out),
-            PoolEffect::SettleKeptServers => return self.settle_kept(pool, true, now, out),
+            PoolEffect::SettleForWaiters | PoolEffect::SettleKeptServers => {
+                let all = matches!(effect, PoolEffect::SettleKeptServers);
+                let walk = self.exchange(now).begin_settling(pool, all);
+                return self.settle_kept(walk, now, out);
+            }
             PoolEffect::AnnounceKeptServers => {
                 return self.exchange(now).announce_kept_servers(pool);
             }
@@ -507,23 +510,12 @@ impl Worker {
         }
     }
 
-    /// Settles the kept servers of a pool: `all` of them, or as many as clients wait for. The effects of one server are
-    /// carried out before the next server is examined.
-    pub(crate) fn settle_kept(&mut self, pool: PoolId, all: bool, now: Time, out: &mut Actions) {
-        let Some(mut walk) = self.exchange(now).begin_settling(pool, all) else {
+    /// Settles kept servers. The effects of one server are carried out before the next server is examined.
+    pub(super) fn settle_kept(&mut self, walk: Option<KeptWalk>, now: Time, out: &mut Actions) {
+        let Some(mut walk) = walk else {
             return;
         };
-        while let Some(effects) = self.exchange(now).settle_next(&mut walk) {
-            self.carry_out(effects, now, out);
-        }
-    }
-
-    /// Settles the servers that have been kept for long enough.
-    pub(super) fn settle_due(&mut self, now: Time, out: &mut Actions) {
-        let Some(mut walk) = self.exchange(now).begin_settling_due() else {
-            return;
-        };
-        while let Some(effects) = self.exchange(now).settle_next_due(&mut walk, out) {
+        while let Some(effects) = self.exchange(now).settle_next(&mut walk, out) {
             self.carry_out(effects, now, out);
         }
     }

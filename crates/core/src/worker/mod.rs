@@ -482,7 +482,8 @@ impl Worker {
 
     /// Handles the timers that are due at [`Worker::next_tick`].
     pub fn tick(&mut self, now: Time, out: &mut Actions) {
-        self.settle_due(now, out);
+        let due = self.exchange(now).begin_settling_due();
+        self.settle_kept(due, now, out);
         self.lend(now, out, |event, out| event.check_replay_waits(out));
         self.check_timers(now, out);
         self.move_clients(now, out, |event, out| event.leave_if_inactive(out));
