@@ -185,6 +185,7 @@ impl Connections {
     }
 
     /// Returns a connection for reading.
+    #[inline]
     pub(crate) fn get(&self, token: Token) -> Option<&Conn> {
         let entry = self.slots.get(token.slot as usize)?;
         entry

@@ -231,6 +231,7 @@ impl Directory {
 
     /// Returns the parameters that PostgreSQL reports.
     #[must_use]
+    #[inline]
     pub fn names(&self) -> &TrackedNames {
         &self.interned.names
     }
@@ -425,6 +426,7 @@ impl Directory {
 
     /// Returns the orders that operators have given by the console.
     #[must_use]
+    #[inline]
     pub fn operator(&self) -> &Operator {
         &self.operator
     }

@@ -18,12 +18,14 @@ pub struct Malformed;
 impl<'a> Body<'a> {
     /// Creates a cursor at the start of `bytes`.
     #[must_use]
+    #[inline]
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
 
     /// Returns the bytes that were not read yet.
     #[must_use]
+    #[inline]
     pub fn rest(self) -> &'a [u8] {
         self.rest
     }
@@ -42,6 +44,7 @@ impl<'a> Body<'a> {
     ///
     /// # Errors
     /// When none is left.
+    #[inline]
     pub fn u8(&mut self) -> Result<u8, Malformed> {
         Ok(self.bytes(1)?[0])
     }

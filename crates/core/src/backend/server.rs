@@ -309,6 +309,7 @@ impl Server {
 
     /// Returns the client that the server works for.
     #[must_use]
+    #[inline]
     pub fn client(&self) -> Option<Token> {
         self.client_in(|_| true)
     }
@@ -337,6 +338,7 @@ impl Server {
 
     /// Returns the client that is held back until this server's session state is known.
     #[must_use]
+    #[inline]
     pub fn holds_client(&self) -> Option<Token> {
         self.client_in(Phase::holds_client)
     }

@@ -267,6 +267,7 @@ impl Downstream {
 
     /// Returns whether the stream is between two messages, and no byte of the next one has arrived.
     #[must_use]
+    #[inline]
     pub fn is_quiet(&self) -> bool {
         self.body_left == 0 && (self.held.is_empty() || self.held_done)
     }

@@ -8,6 +8,7 @@ pub struct Time(pub u64);
 impl Time {
     /// Returns the microseconds from `earlier` to `self`; 0 if `earlier` is later.
     #[must_use]
+    #[inline]
     pub fn since(self, earlier: Time) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
@@ -24,6 +25,7 @@ impl Time {
 
     /// Returns `self` plus `micros` microseconds.
     #[must_use]
+    #[inline]
     pub fn after(self, micros: u64) -> Time {
         Time(self.0.saturating_add(micros))
     }

@@ -21,6 +21,7 @@ impl Token {
 
     /// Returns the token of these bits: the reverse of [`Token::to_bits`].
     #[must_use]
+    #[inline]
     pub fn from_bits(bits: u64) -> Self {
         let [slot, generation] = [bits & 0xffff_ffff, bits >> 32].map(|half| half as u32);
         Self { slot, generation }

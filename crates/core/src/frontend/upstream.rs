@@ -94,6 +94,7 @@ impl Upstream {
         }))
     }
 
+    #[inline]
     fn begin(&mut self, header: Header, max: u32) -> Result<(), Fault> {
         let Header { tag, body_len } = header;
         if body_len > BODY_MAX {
@@ -129,6 +130,7 @@ impl Upstream {
     }
 
     /// Notes that the caller has used this number of bytes of the present message's body.
+    #[inline]
     pub fn advance(&mut self, taken: usize) {
         self.body_left = self.body_left.saturating_sub(taken as u32);
     }

@@ -27,6 +27,7 @@ pub struct PoolId(pub u32);
 impl PoolId {
     /// Returns the id as an index.
     #[must_use]
+    #[inline]
     pub fn index(self) -> usize {
         self.0 as usize
     }

@@ -169,6 +169,7 @@ impl Bindings {
         found.copied()
     }
 
+    #[inline]
     fn get(&self, id: u32) -> Option<&Binding> {
         self.slots.get(id as usize)?.as_ref()
     }
@@ -181,6 +182,7 @@ impl Bindings {
     }
 
     /// Returns the id of the pair in a slot.
+    #[inline]
     fn id_of(&self, slot: u32) -> Option<BindingId> {
         let number = self.get(slot)?.number;
         Some(BindingId { slot, number })
@@ -391,6 +393,7 @@ impl Names {
 
     /// Returns whether there are no names.
     #[must_use]
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.sorted.len() == 0
     }

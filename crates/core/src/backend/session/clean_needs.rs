@@ -64,6 +64,7 @@ impl CleanNeeds {
     }
 
     /// Returns the texts that were sent since the last call.
+    #[inline]
     pub(crate) fn take_texts(&mut self) -> TextCounts {
         std::mem::take(&mut self.texts)
     }
