@@ -158,7 +158,7 @@ pub(super) fn prepare_without_role(
     let is_refused_to_role = report.code == INSUFFICIENT_PRIVILEGE
         && server.equips() == Some(client_conn)
         && context.wanted.get(ROLE).is_some();
-    let Some(text) = context.sql.text_at(at).filter(|_| is_refused_to_role) else {
+    let Some((_, text)) = context.sql.at(at).filter(|_| is_refused_to_role) else {
         return false;
     };
     out.send_made(conn, |bytes| {
@@ -189,7 +189,7 @@ pub(super) fn statement_failed(
     let is_relaying = server.relays_for() == Some(client_conn);
     if (is_relaying || server.equips() == Some(client_conn))
         && let Some(context) = &client.context
-        && let Some(name) = context.sql.name(at)
+        && let Some((name, _)) = context.sql.at(at)
     {
         let statements = &mut server.session.sql_statements;
         statements.note_missing(name);

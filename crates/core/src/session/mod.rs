@@ -60,7 +60,7 @@ pub use role_changes::{NAMES_MAX, changed_roles};
 pub use scan::{Verdict, VerdictCache, scan};
 pub use schema::{changes_schema, left_database};
 pub use sequence_readers::SequenceReaders;
-pub use settings::{Settings, SettingsTable};
+pub use settings::{Settings, SettingsTable, SharedPairs};
 pub use sql::{
     ChannelCommand, Class, Dialect, Effects, affects_literals, literal_sets, outlasts_reset,
 };

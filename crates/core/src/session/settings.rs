@@ -19,10 +19,12 @@ type Value = Box<[u8]>;
 /// A name in lower case and its value, both borrowed from the caller as far as possible.
 type Pair<'p> = (Cow<'p, [u8]>, &'p [u8]);
 
-/// Values of parameters, in the order of their names. Cheap to clone. Two `Settings` of the same [`SettingsTable`] are
-/// equal if and only if they have the same address.
+/// Values of parameters. Two `Settings` of the same [`SettingsTable`] are equal if and only if they have the same address.
+pub type Settings = SharedPairs;
+
+/// Names and values, in the order of the names. Cheap to clone.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
-pub struct Settings {
+pub struct SharedPairs {
     /// `None` if there are none: the usual case takes no memory.
     entries: Option<Arc<[(Name, Value)]>>,
 }
@@ -40,7 +42,16 @@ impl Default for SettingsTable {
     }
 }
 
-impl Settings {
+impl SharedPairs {
+    /// Builds the list. No two names may be the same.
+    #[must_use]
+    pub(super) fn new(mut entries: Vec<(Name, Value)>) -> Self {
+        entries.sort_by(|one, other| one.0.cmp(&other.0));
+        Self {
+            entries: (!entries.is_empty()).then(|| entries.into()),
+        }
+    }
+
     /// Returns whether both have the same address.
     #[must_use]
     #[inline]
@@ -48,7 +59,7 @@ impl Settings {
         interner::is_same(self.entries.as_ref(), other.entries.as_ref())
     }
 
-    /// Returns whether nothing is set.
+    /// Returns whether there are no names.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -56,12 +67,12 @@ impl Settings {
     }
 
     /// Returns names and values, in the order of the names.
-    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], &[u8])> {
         let entries = self.entries.as_deref().unwrap_or_default();
         entries.iter().map(|(name, value)| (&**name, &**value))
     }
 
-    /// Returns the value of a parameter, whose name is in lower case.
+    /// Returns the value of a name, which is in lower case for a parameter.
     #[must_use]
     pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
         let entries = self.entries.as_deref().unwrap_or_default();
@@ -76,7 +87,7 @@ impl Settings {
     }
 }
 
-impl fmt::Debug for Settings {
+impl fmt::Debug for SharedPairs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Values may be secrets.
         let names = self.iter().map(|(name, _)| String::from_utf8_lossy(name));

@@ -1,12 +1,10 @@
 //! Statements that a client has prepared by SQL's `PREPARE`. pgweir carries them from server to server by their
 //! texts.
 
-use std::{fmt, sync::Arc};
-
 use pgweir_wire::{MessageWriter, tag::frontend};
 
 use super::{
-    RESERVED, interner,
+    RESERVED, SharedPairs,
     names::statement_key,
     sql::{Phrase, phrases},
 };
@@ -14,81 +12,67 @@ use super::{
 /// The bytes that each statement counts besides its name and text.
 const COST: usize = 64;
 
-/// SQL-prepared statements: names, and the texts that made them, in the order of the names. Cheap to clone.
-#[derive(Clone, Default)]
-pub struct SqlStatements {
-    /// `None` if there are none: the usual case takes no memory.
-    entries: Option<Arc<[Entry]>>,
-}
-
-#[derive(Clone, PartialEq, Eq)]
-struct Entry {
-    name: Box<[u8]>,
-    text: Box<[u8]>,
-}
+/// SQL-prepared statements: names, and the texts that made them. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct SqlStatements(SharedPairs);
 
 impl SqlStatements {
     /// Builds the list from names and the texts of the queries that made the statements. Returns `None` if a statement
     /// can't be made again from its text: the text is not plain, or not ASCII, so that its bytes depend on an encoding.
     #[must_use]
     pub fn read(found: Vec<(Vec<u8>, Vec<u8>)>) -> Option<Self> {
-        let mut entries = Vec::with_capacity(found.len());
-        for (name, text) in found {
-            let own = own_text(&name, &text)?.into();
-            entries.push(Entry {
-                name: name.into(),
-                text: own,
-            });
-        }
-        entries.sort_by(|one, other| one.name.cmp(&other.name));
-        Some(Self {
-            entries: (!entries.is_empty()).then(|| entries.into()),
-        })
+        let own = |(name, text): (Vec<u8>, Vec<u8>)| {
+            let text = own_text(&name, &text)?.into();
+            Some((name.into(), text))
+        };
+        let pairs = found.into_iter().map(own).collect::<Option<_>>()?;
+        Some(Self(SharedPairs::new(pairs)))
     }
 
     /// Returns whether both share the same memory. The hot path uses this comparison.
     #[must_use]
     #[inline]
     pub fn is_same(&self, other: &Self) -> bool {
-        interner::is_same(self.entries.as_ref(), other.entries.as_ref())
+        self.0.is_same(&other.0)
     }
 
     /// Returns whether both have the same names and texts.
     #[must_use]
     pub fn is_equal(&self, other: &Self) -> bool {
-        self.is_same(other) || self.entries == other.entries
+        self.is_same(other) || self.0 == other.0
     }
 
     /// Returns whether there are no statements.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.entries.is_none()
+        self.0.is_empty()
     }
 
     /// Returns the number of statements.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.iter().len()
+        self.pairs().len()
     }
 
     /// Returns the bytes that the statements count.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        let of = |entry: &Entry| entry.name.len() + entry.text.len() + COST;
-        self.iter().map(of).sum()
+        let each = self.pairs();
+        each.map(|(name, text)| name.len() + text.len() + COST)
+            .sum()
     }
 
     /// Returns whether there is a statement of this name.
     #[must_use]
     pub fn has(&self, name: &[u8]) -> bool {
-        self.find(name).is_some()
+        self.text(name).is_some()
     }
 
     /// Returns the text of a statement.
     #[must_use]
     pub fn text(&self, name: &[u8]) -> Option<&[u8]> {
-        self.find(name).map(|entry| &*entry.text)
+        self.0.get(statement_key(name))
     }
 
     /// Returns the text of the prepared statement: the text after AS.
@@ -102,58 +86,41 @@ impl SqlStatements {
         text.get(found?)
     }
 
-    /// Returns the name of the statement at this position.
+    /// Returns the name and the text of the statement at this position.
     #[must_use]
-    pub fn name(&self, at: u32) -> Option<&[u8]> {
-        self.iter().nth(at as usize).map(|entry| &*entry.name)
-    }
-
-    /// Returns the text of the statement at this position.
-    #[must_use]
-    pub fn text_at(&self, at: u32) -> Option<&[u8]> {
-        self.iter().nth(at as usize).map(|entry| &*entry.text)
+    pub fn at(&self, at: u32) -> Option<(&[u8], &[u8])> {
+        self.pairs().nth(at as usize)
     }
 
     /// Returns all statements but those of these names.
     #[must_use]
     pub fn without(&self, names: &[Vec<u8>]) -> Self {
-        let is_left = |entry: &&Entry| !names.iter().any(|name| **name == *entry.name);
-        let left: Vec<_> = self.iter().filter(is_left).cloned().collect();
-        Self {
-            entries: (!left.is_empty()).then(|| left.into()),
-        }
+        let left = self
+            .pairs()
+            .filter(|(name, _)| !names.iter().any(|own| own == name));
+        let left = left.map(|(name, text)| (name.into(), text.into()));
+        Self(SharedPairs::new(left.collect()))
     }
 
-    /// Returns names and texts.
-    pub fn pairs(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        self.iter().map(|entry| (&*entry.name, &*entry.text))
-    }
-
-    fn iter(&self) -> std::slice::Iter<'_, Entry> {
-        self.entries.as_deref().unwrap_or_default().iter()
-    }
-
-    fn find(&self, name: &[u8]) -> Option<&Entry> {
-        let entries = self.entries.as_deref()?;
-        let key = statement_key(name);
-        let found = entries.binary_search_by(|entry| (*entry.name).cmp(key));
-        found.ok().map(|at| &entries[at])
+    /// Returns names and texts, in the order of the names.
+    pub fn pairs(&self) -> impl ExactSizeIterator<Item = (&[u8], &[u8])> {
+        self.0.iter()
     }
 
     /// Appends the messages that give these statements to a server in place of those in `held`. Returns, for each Sync
     /// among the messages, the position of the statement that is made before it, if there is one. Each statement is
     /// prepared in a request of its own, so that a failure does not affect the next one.
     pub fn write_plan(&self, held: &Self, out: &mut Vec<u8>) -> Vec<Option<u32>> {
-        for entry in held.iter() {
-            MessageWriter::new(out).statement(frontend::CLOSE, &entry.name);
+        for (name, _) in held.pairs() {
+            MessageWriter::new(out).statement(frontend::CLOSE, name);
         }
         let mut syncs = Vec::new();
         if !held.is_empty() {
             MessageWriter::new(out).sync();
             syncs.push(None);
         }
-        for (at, entry) in self.iter().enumerate() {
-            MessageWriter::new(out).unnamed_command(&entry.text);
+        for (at, (_, text)) in self.pairs().enumerate() {
+            MessageWriter::new(out).unnamed_command(text);
             syncs.push(Some(at as u32));
         }
         syncs
@@ -187,16 +154,6 @@ fn own_text<'t>(name: &[u8], text: &'t [u8]) -> Option<&'t [u8]> {
         Some(text)
     } else {
         text.get(found)
-    }
-}
-
-impl fmt::Debug for SqlStatements {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A text may contain secrets.
-        let names = self
-            .iter()
-            .map(|entry| String::from_utf8_lossy(&entry.name));
-        f.debug_list().entries(names).finish()
     }
 }
 
