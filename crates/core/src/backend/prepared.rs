@@ -298,14 +298,9 @@ impl Prepared {
         others
     }
 
-    /// Takes a statement that is about to be closed.
+    /// Takes a statement that is about to be closed, or that could not be prepared.
     pub fn take(&mut self, id: u64) -> Option<Arc<Statement>> {
         self.held.pop(&id).map(|held| held.statement)
-    }
-
-    /// Removes a statement that could not be prepared, or that no longer exists.
-    pub fn forget(&mut self, id: u64) {
-        self.held.pop(&id);
     }
 
     /// Restores a statement whose Close was skipped.
@@ -443,7 +438,7 @@ mod tests {
         prepared.plans_discarded();
         assert_eq!(prepared.use_by(id, 3, tokyo), Fit::Usable);
         assert_eq!(prepared.use_by(id, 1, utc), Fit::Foreign);
-        prepared.forget(id);
+        prepared.take(id);
         prepared.restore(statement);
         assert_eq!(prepared.use_by(id, 1, utc), Fit::Foreign);
     }

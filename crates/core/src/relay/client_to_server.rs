@@ -432,11 +432,8 @@ impl ClientMessages<'_> {
             }
             return replies.answered_early();
         }
-        if prepared.touch(statement.id()) {
-            // In the middle of a pipeline, ParseComplete must come from the server, in the order of its other replies.
-            prepared.forget(statement.id());
-            self.send_close(Arc::clone(&statement), out);
-        }
+        // In the middle of a pipeline, ParseComplete must come from the server, in the order of its other replies.
+        self.close_if_prepared(statement.id(), out);
         self.send_parse(statement, Some(name.into()), out);
     }
 
@@ -506,6 +503,13 @@ impl ClientMessages<'_> {
             is_withheld,
             ..Mark::clients(MarkKind::Parse, change)
         });
+    }
+
+    /// Closes a statement of the server's, if the server has it.
+    pub(super) fn close_if_prepared(&mut self, id: u64, out: &mut Actions) {
+        if let Some(statement) = self.server.statements.prepared.take(id) {
+            self.send_close(statement, out);
+        }
     }
 
     pub(super) fn send_close(&mut self, statement: Arc<Statement>, out: &mut Actions) {

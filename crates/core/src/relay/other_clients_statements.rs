@@ -78,9 +78,7 @@ impl ClientMessages<'_> {
 
     fn close_statements(&mut self, ids: Vec<u64>, out: &mut Actions) {
         for id in ids {
-            if let Some(statement) = self.server.statements.prepared.take(id) {
-                self.send_close(statement, out);
-            }
+            self.close_if_prepared(id, out);
         }
     }
 }

@@ -60,8 +60,7 @@ impl ClientMessages<'_> {
         {
             let statement = Arc::clone(statement);
             if fit == Fit::Foreign {
-                self.server.statements.prepared.forget(statement.id());
-                self.send_close(Arc::clone(&statement), out);
+                self.close_if_prepared(statement.id(), out);
             }
             self.send_parse(statement, None, out);
         } else {
@@ -116,10 +115,7 @@ impl ClientMessages<'_> {
         let Some(statement) = self.bindings.statement(binding).cloned() else {
             return;
         };
-        if self.server.statements.prepared.touch(statement.id()) {
-            self.server.statements.prepared.forget(statement.id());
-            self.send_close(Arc::clone(&statement), out);
-        }
+        self.close_if_prepared(statement.id(), out);
         self.send_parse(Arc::clone(&statement), None, out);
         send_target(self.server_conn, frontend::DESCRIBE, statement.name(), out);
         self.server

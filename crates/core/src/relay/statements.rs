@@ -58,7 +58,7 @@ impl Relay<'_> {
             if let Some(server) = self.connections.server(conn) {
                 let prepared = &mut server.statements.prepared;
                 match &*change {
-                    Change::Made(statement, _) => prepared.forget(statement.id()),
+                    Change::Made(statement, _) => drop(prepared.take(statement.id())),
                     Change::Evicted(statement) => prepared.restore(Arc::clone(statement)),
                     Change::Given(_) => server.session.client_names.note_failed(),
                     _ => {}
