@@ -9,7 +9,10 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::interner::{self, Interner};
+use super::{
+    interner::{self, Interner},
+    sql::lower_case,
+};
 use crate::base::memory::{Memory, MemoryKind};
 
 /// A name, in lower case: PostgreSQL ignores case in the names of its parameters.
@@ -100,13 +103,6 @@ fn bytes_of(entries: &[(Name, Value)]) -> usize {
         .iter()
         .map(|(name, value)| name.len() + value.len() + 2 * size_of::<Name>());
     each.sum()
-}
-
-fn lower_case(name: &[u8]) -> Cow<'_, [u8]> {
-    match name.iter().any(u8::is_ascii_uppercase) {
-        true => Cow::Owned(name.to_ascii_lowercase()),
-        false => Cow::Borrowed(name),
-    }
 }
 
 impl SettingsTable {

@@ -44,6 +44,7 @@ pub(super) use parameters::{TOUCHED_MAX, is_parameter_name};
 pub use parameters::{
     Touched, affects_compilation, outlasts_reset, shapes_plans, touched_parameters,
 };
+pub(super) use phrase::lower_case;
 pub use phrase::{CustomNames, Phrase, Phrases, custom_names, is_broken, phrases};
 pub(crate) use phrase::{custom_name_of_value, names_in_strings};
 #[cfg(test)]

@@ -12,6 +12,7 @@ use std::{borrow::Cow, collections::VecDeque, ops::Range};
 
 pub use custom::{CustomNames, custom_names};
 pub(crate) use custom::{custom_name_of_value, names_in_strings};
+pub(in crate::session) use name::lower_case;
 pub(super) use name::{identifier, undouble_quotes};
 pub(super) use parse::setting;
 

@@ -14,7 +14,7 @@ pub(in crate::session::sql) fn identifier<'a>(
 ) -> Option<Cow<'a, [u8]>> {
     let bytes = lexer.bytes(token);
     match token.kind {
-        Kind::Word => Some(cut(folded(bytes))),
+        Kind::Word => Some(cut(lower_case(bytes))),
         Kind::Quoted => Some(cut(undouble_quotes(&bytes[1..bytes.len() - 1], b'"'))),
         _ => None,
     }
@@ -26,11 +26,11 @@ pub(super) fn string<'a>(lexer: &Lexer<'a>, token: Token) -> Option<Cow<'a, [u8]
     (token.kind == Kind::Text).then(|| undouble_quotes(&bytes[1..bytes.len() - 1], b'\''))
 }
 
-fn folded(word: &[u8]) -> Cow<'_, [u8]> {
-    if word.iter().any(u8::is_ascii_uppercase) {
-        Cow::Owned(word.to_ascii_lowercase())
-    } else {
-        Cow::Borrowed(word)
+/// Returns a name in lower case, as PostgreSQL folds it.
+pub(in crate::session) fn lower_case(name: &[u8]) -> Cow<'_, [u8]> {
+    match name.iter().any(u8::is_ascii_uppercase) {
+        true => Cow::Owned(name.to_ascii_lowercase()),
+        false => Cow::Borrowed(name),
     }
 }
 
