@@ -237,6 +237,18 @@ impl Connections {
         Some((client, of, server))
     }
 
+    /// Returns a server, and the client whose messages are relayed to it, if there is one.
+    pub(crate) fn relaying(&mut self, server: Token) -> Option<(Option<&mut Client>, &mut Server)> {
+        let client = self.server(server)?.relays_for();
+        match client.filter(|&client| self.client(client).is_some()) {
+            Some(client) => {
+                let (client, server) = self.pair(client, server)?;
+                Some((Some(client), server))
+            }
+            None => Some((None, self.server(server)?)),
+        }
+    }
+
     /// Returns a client that nothing can have removed since the caller got its token. A lost one is reported.
     #[inline]
     #[track_caller]

@@ -147,7 +147,7 @@ impl Relay<'_> {
     /// Handles the description of a client's statement, or of one that pgweir has prepared again. Returns whether the
     /// client gets it.
     pub(super) fn described(&mut self, conn: Token, message: &[u8]) -> bool {
-        let Some(server) = self.connections.server(conn) else {
+        let Some((client, server)) = self.connections.relaying(conn) else {
             return false;
         };
         let is_check = server.replies.front_mark().is_some_and(Mark::is_check);
@@ -188,8 +188,7 @@ impl Relay<'_> {
                 .and_then(|own| own.schema)
                 .unwrap_or(described.schema);
         }
-        let client = server.relays_for();
-        if let Some(client) = client.and_then(|client| self.connections.client(client)) {
+        if let Some(client) = client {
             let names = &mut client.statements;
             names.note_description(self.bindings, binding, shape);
         }

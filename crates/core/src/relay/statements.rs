@@ -8,9 +8,10 @@ use pgweir_wire::{HEADER_LEN, MessageWriter, Report, Severity, tag::backend};
 use super::{Relay, Treatment};
 use crate::{
     Action, Actions, Level, Token,
-    backend::{AnsweredUnnamed, Change, Mark, MarkKind, Request, Unnamed},
+    backend::{AnsweredUnnamed, Change, Mark, MarkKind, Request, Server, Unnamed},
     base::fault::INSUFFICIENT_PRIVILEGE,
     effect::Effect,
+    frontend::Client,
     session::{NO_SUCH_NAME, RESERVED, Statement, Unlisted},
 };
 
@@ -42,29 +43,28 @@ impl Relay<'_> {
 
     /// Undoes the changes of messages that failed or are skipped.
     pub(crate) fn undo(&mut self, conn: Token, marks: Vec<Mark>) {
-        let server = self.connections.server(conn);
-        let (client, schema) =
-            server.map_or((None, 0), |server| (server.relays_for(), server.schema()));
+        let Some((mut client, server)) = self.connections.relaying(conn) else {
+            return;
+        };
+        let schema = server.schema();
         let first = marks.first();
         let has_failed =
             first.is_some_and(|mark| mark.is_unnamed_parse() && !mark.follows_unmarked);
         if marks.iter().any(Mark::is_unnamed_parse) {
-            self.unnamed_parse_failed(conn, client, has_failed);
+            unnamed_parse_failed(client.as_deref_mut(), server, has_failed);
         }
         for mark in marks.into_iter().rev() {
             let Some(change) = mark.change else {
                 continue;
             };
-            if let Some(server) = self.connections.server(conn) {
-                let prepared = &mut server.statements.prepared;
-                match &*change {
-                    Change::Made(statement, _) => drop(prepared.take(statement.id())),
-                    Change::Evicted(statement) => prepared.restore(Arc::clone(statement)),
-                    Change::Given(_) => server.session.client_names.note_failed(),
-                    _ => {}
-                }
+            let prepared = &mut server.statements.prepared;
+            match &*change {
+                Change::Made(statement, _) => drop(prepared.take(statement.id())),
+                Change::Evicted(statement) => prepared.restore(Arc::clone(statement)),
+                Change::Given(_) => server.session.client_names.note_failed(),
+                _ => {}
             }
-            let Some(client) = client.and_then(|client| self.connections.client(client)) else {
+            let Some(client) = &mut client else {
                 continue;
             };
             let names = &mut client.statements;
@@ -80,51 +80,6 @@ impl Relay<'_> {
         }
     }
 
-    /// Handles a Parse of the unnamed statement that failed or was skipped. A Parse that fails drops the former unnamed
-    /// statement, one that is skipped does not. If it is not known which message of the request has failed, the Parse
-    /// counts as skipped: then the next use of the former statement is sent to the server, which reports whether it
-    /// exists.
-    fn unnamed_parse_failed(&mut self, conn: Token, client: Option<Token>, has_failed: bool) {
-        let Some((client, server)) = client.and_then(|client| self.connections.pair(client, conn))
-        else {
-            if let Some(server) = self.connections.server(conn) {
-                server.statements.unnamed = Unnamed::Unknown;
-            }
-            return;
-        };
-        if has_failed {
-            server.statements.answered_unnamed = AnsweredUnnamed::Foreign;
-            client.unnamed.forget_former();
-        }
-        if server.replies.make_unnamed() {
-            // A later request has prepared the statement again.
-            return;
-        }
-        client.unnamed.forget();
-        let own = Unnamed::Of(client.origin.id, client.unnamed.version());
-        let before = client.unnamed.take_former();
-        match server.statements.answered_unnamed {
-            AnsweredUnnamed::Foreign => {
-                server.statements.unnamed = Unnamed::Unknown;
-                if let Some(definition) = before {
-                    client.unnamed.keep(definition);
-                }
-            }
-            AnsweredUnnamed::Former => {
-                server.statements.unnamed = own;
-                match before {
-                    Some(definition) => client.unnamed.keep(definition),
-                    None => client.unnamed.set_opaque(),
-                }
-            }
-            AnsweredUnnamed::Later => {
-                server.statements.unnamed = own;
-                // Its definition was not stored.
-                client.unnamed.set_opaque();
-            }
-        }
-    }
-
     /// Handles a successful Parse of a name that was taken when the Parse was sent, and free when it arrived. If the
     /// Parse was sent with one of pgweir's own names, the server now has the wrong statement under that name.
     #[cold]
@@ -135,7 +90,7 @@ impl Relay<'_> {
         name: &[u8],
         statement: &Arc<Statement>,
     ) {
-        let Some(server) = self.connections.server(conn) else {
+        let Some((client, server)) = self.connections.relaying(conn) else {
             return;
         };
         if is_ours {
@@ -145,10 +100,7 @@ impl Relay<'_> {
             server.statements.prepared.clear();
         }
         let schema = server.schema();
-        let Some(client) = server.relays_for() else {
-            return;
-        };
-        if let Some(client) = self.connections.client(client) {
+        if let Some(client) = client {
             let names = &mut client.statements;
             names.remove(self.bindings, name);
             names.define(self.bindings, name, statement, schema);
@@ -163,16 +115,16 @@ impl Relay<'_> {
         ) {
             return;
         }
-        let Some(server) = self.connections.server(conn) else {
+        let Some((client, server)) = self.connections.relaying(conn) else {
             return;
         };
         let is_own = matches!(server.replies.current(), Some(Request::Internal(_)));
         if !is_own && body == b"ROLLBACK\0" {
             server.session.changes.forget_literal_sets();
         }
-        let client = server.relays_for().filter(|_| !is_own);
+        let mut client = client.filter(|_| !is_own);
         if matches!(body, b"DISCARD ALL\0" | b"DISCARD SEQUENCES\0")
-            && let Some(client) = client.and_then(|client| self.connections.client(client))
+            && let Some(client) = &mut client
             && let Some(context) = &mut client.context
         {
             context.sequences_gone();
@@ -183,9 +135,6 @@ impl Relay<'_> {
         if !matches!(body, b"DISCARD ALL\0" | b"DEALLOCATE ALL\0") {
             return;
         }
-        let Some(server) = self.connections.server(conn) else {
-            return;
-        };
         let sql = server.session.sql_statements.held().clone();
         server.statements.prepared.clear();
         // Statements that were sent after the command are prepared on the server after the command, so they stay.
@@ -208,7 +157,7 @@ impl Relay<'_> {
                 .prepared
                 .add(Arc::clone(statement), schema, 0, None);
         }
-        let Some(client) = client.and_then(|client| self.connections.client(client)) else {
+        let Some(client) = client else {
             return;
         };
         client.statements.clear(self.bindings);
@@ -358,6 +307,48 @@ impl Relay<'_> {
         let loan = self.connections.pair_of(server);
         loan.map(|(_, client, _)| client.subject())
             .unwrap_or_default()
+    }
+}
+
+/// Handles a Parse of the unnamed statement that failed or was skipped. A Parse that fails drops the former unnamed
+/// statement, one that is skipped does not. If it is not known which message of the request has failed, the Parse
+/// counts as skipped: then the next use of the former statement is sent to the server, which reports whether it
+/// exists.
+fn unnamed_parse_failed(client: Option<&mut Client>, server: &mut Server, has_failed: bool) {
+    let Some(client) = client else {
+        server.statements.unnamed = Unnamed::Unknown;
+        return;
+    };
+    if has_failed {
+        server.statements.answered_unnamed = AnsweredUnnamed::Foreign;
+        client.unnamed.forget_former();
+    }
+    if server.replies.make_unnamed() {
+        // A later request has prepared the statement again.
+        return;
+    }
+    client.unnamed.forget();
+    let own = Unnamed::Of(client.origin.id, client.unnamed.version());
+    let before = client.unnamed.take_former();
+    match server.statements.answered_unnamed {
+        AnsweredUnnamed::Foreign => {
+            server.statements.unnamed = Unnamed::Unknown;
+            if let Some(definition) = before {
+                client.unnamed.keep(definition);
+            }
+        }
+        AnsweredUnnamed::Former => {
+            server.statements.unnamed = own;
+            match before {
+                Some(definition) => client.unnamed.keep(definition),
+                None => client.unnamed.set_opaque(),
+            }
+        }
+        AnsweredUnnamed::Later => {
+            server.statements.unnamed = own;
+            // Its definition was not stored.
+            client.unnamed.set_opaque();
+        }
     }
 }
 
