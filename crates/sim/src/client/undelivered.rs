@@ -11,9 +11,11 @@ use crate::checks::SentMessage;
 /// two cases: the client has received an error instead of the messages, or the pooler has repeated the client's request
 /// on another server, since the client had received nothing of the reply.
 pub(super) fn forget(said: &mut VecDeque<SentMessage>, message: &[u8]) {
-    // When a request is repeated, the other server may send the same description or CopyInResponse again.
-    let is_said_again =
-        |tag| direct_session::is_description(tag) || tag == backend::COPY_IN_RESPONSE;
+    // When a request is repeated, the other server may send the same description, BindComplete or CopyInResponse again.
+    let is_said_again = |tag| {
+        direct_session::is_description(tag)
+            || matches!(tag, backend::BIND_COMPLETE | backend::COPY_IN_RESPONSE)
+    };
     forget_up_to(said, message, |said| {
         said.is_last && is_said_again(said.message[0])
     });
@@ -66,6 +68,23 @@ mod tests {
     fn the_answer_to_a_later_request_is_kept() {
         let all = [backend::BIND_COMPLETE, backend::READY_FOR_QUERY];
         assert_eq!(left(all.map(|tag| said(7, tag))), [7, 7]);
+    }
+
+    /// Both backends have sent the same BindComplete.
+    #[test]
+    fn the_same_message_of_a_lost_backend_is_forgotten() {
+        let all = [
+            (7, backend::BIND_COMPLETE),
+            (8, backend::BIND_COMPLETE),
+            (8, backend::READY_FOR_QUERY),
+        ];
+        let mut said: VecDeque<_> = all.map(|(backend, tag)| said(backend, tag)).into();
+        said[1].is_last = false;
+        forget(&mut said, &[backend::BIND_COMPLETE, 0, 0, 0, 4]);
+        assert_eq!(
+            said.iter().map(|said| said.backend).collect::<Vec<_>>(),
+            [8, 8]
+        );
     }
 
     #[test]
