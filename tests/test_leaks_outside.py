@@ -48,10 +48,11 @@ def pooled(request, shared_clusters, start_pooler):
     cluster = shared_clusters(request.param[0], assist=request.param[1])
     name = f"outside{next(_numbers)}"
 
-    def make(setup):
+    def make(setup, **settings):
         stages.make_database(cluster, name, [setup])
         where = f"host={cluster.host} port={cluster.port} dbname={name}"
-        pooler = start_pooler(cluster, databases={name: where}, default_pool_size=1, workers=1, catalog_check_interval=3600)
+        settings = {"catalog_check_interval": 3600} | settings
+        pooler = start_pooler(cluster, databases={name: where}, default_pool_size=1, workers=1, **settings)
         with pooler.raw(stages.USER, name) as first:
             first.query("SELECT 1")
         return lambda: pooler.raw(stages.USER, name)
@@ -87,3 +88,31 @@ def test_a_function_that_loads_a_library(pooled, text):
         assert client.value(LOADED) != "0", "the client keeps its session"
         client.close()
         assert other.value(LOADED) == "0"
+
+
+# isn.c of PostgreSQL 15 keeps whether `isn_weak` was called in a variable of its own.
+MAKES = {"a text": "CREATE EXTENSION isn", "code that is not read": "DO $$ BEGIN EXECUTE 'CREATE EXT' || 'ENSION isn'; END $$"}
+
+
+def old(test):
+    return pytest.mark.parametrize("pooled", COMBINATIONS[:2], ids=["plain", "assisted"], indirect=True)(test)
+
+
+@old
+@pytest.mark.parametrize("whose", ["own", "another client's"])
+@pytest.mark.parametrize("how", MAKES)
+def test_an_extension_that_was_made_since_the_catalog_was_read(pooled, how, whose):
+    connect = pooled("")
+    with connect() as client, connect() as other:
+        assert not wire.errors((client if whose == "own" else other).query(MAKES[how]))
+        assert client.value("SELECT isn_weak(true)") == "t"
+        client.close()
+        assert other.value("SELECT isn_weak()") == "f"
+
+
+@old
+def test_an_extension_of_a_catalog_that_was_never_read(pooled):
+    connect = pooled("CREATE EXTENSION isn", catalog_check_interval=0)
+    with connect() as client, connect() as other:
+        assert client.value("SELECT isn_weak(true)") == "t"
+        assert other.value("SELECT isn_weak()") == "f"

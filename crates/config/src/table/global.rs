@@ -142,7 +142,8 @@ process_settings! { {
         /// noticed at once, whichever entry of `[databases]` it uses. A change made elsewhere is noticed after this
         /// time; until then, session state that a new trigger sets may remain on the server for its next client. ALTER
         /// ROLE SET and ALTER DATABASE SET that are executed elsewhere are not noticed: RECONNECT replaces the servers.
-        /// 0: never search; then pgweir inspects the session after each transaction.
+        /// 0: never search; then pgweir inspects the session after each transaction, and handles a database with
+        /// functions in C, such as those of extensions, as described at `unclean`.
         catalog_check_interval: Micros = "10", reloads, now;
         /// If the connection to a server is closed while the server runs DDL, the server may still commit the DDL. Until
         /// another connection to the same host shows that this has ended, pgweir takes no statement of the database as

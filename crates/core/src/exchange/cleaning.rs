@@ -24,8 +24,11 @@ impl Exchange<'_> {
         let Some(server) = self.connections.known_server(conn, out) else {
             return;
         };
-        let pool = self.pools.get(server.pool());
-        let certificates = pool.map(|pool| pool.catalog.certificates.clone());
+        let pool = self.pools.get_mut(server.pool());
+        let certificates = pool.map(|pool| {
+            pool.use_current_catalog();
+            pool.catalog.certificates.clone()
+        });
         let certificates = certificates.unwrap_or_default();
         let runs_unread_code = certificates.every_text_may_do_ddl();
         server.limit_cleaning(self.env.now.after(CLEAN_PATIENCE));
@@ -51,7 +54,8 @@ impl Exchange<'_> {
                 ToDeallocate::All
             }
         };
-        let text = clean.text(&statements, certificates.disconnects());
+        let keeps = certificates.unread_foreign_code();
+        let text = clean.text(&statements, certificates.disconnects(), keeps.as_deref());
         let is_opaque = clean.class == Class::Opaque;
         if is_opaque {
             server.session.queries.begin(InternalAnswer::Clean(None));

@@ -13,6 +13,7 @@ mod body;
 mod declared_types;
 mod extensions;
 mod facts;
+mod foreign_code;
 mod graph;
 mod names;
 mod shared_builtins;
@@ -26,6 +27,7 @@ use std::{
 use declared_types::DeclaredTypes;
 pub use declared_types::MadeNames;
 pub use facts::{FACT_MAX, Facts, Identity};
+pub use foreign_code::ANY_FOREIGN_CODE;
 use names::NameTable;
 pub(crate) use shared_builtins::SharedBuiltins;
 
@@ -113,6 +115,8 @@ struct Cleaning {
     unclean_reason: Option<Box<str>>,
     /// The function that closes the connections of postgres_fdw, quoted for SQL.
     disconnects: Option<Arc<str>>,
+    /// The sum of the OIDs of extensions and languages; `None` if the catalog was never read.
+    foreign_code: Option<u64>,
     /// The types that PL/pgSQL functions keep for the session.
     types: DeclaredTypes,
     /// A hash of all functions and their types.
@@ -477,6 +481,30 @@ impl Known {
     fn note_utf8(&mut self) {
         self.utf8 = true;
         self.note(b"e", b"utf8", NameEffects::default());
+    }
+
+    /// Adds to the digest what the entries for words do not show.
+    fn note_rest(&mut self) {
+        let rest = format!(
+            "{:?} {:?} {:?} {} {} {}",
+            self.custom_names,
+            self.cleaning.unclean_reason,
+            self.cleaning.disconnects,
+            self.ddl.has_event_triggers,
+            self.names.data_changers.is_some(),
+            self.logins_leave_state
+        );
+        self.note(b"c", rest.as_bytes(), NameEffects::default());
+        let of_changers = self
+            .names
+            .data_changers
+            .iter()
+            .flat_map(|names| names.iter());
+        let of_readers = self.names.session_readers.iter();
+        let names = of_changers.map(|name| name.mixed_with(1));
+        for name in names.chain(of_readers.map(|name| name.mixed_with(2))) {
+            self.digest = self.digest.wrapping_add(name);
+        }
     }
 
     /// Adds an entry to the digest, by which certificates differ.

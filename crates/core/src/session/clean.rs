@@ -110,8 +110,14 @@ impl Clean {
 
     /// Returns the clean as one simple query. After [`Class::Opaque`], its answer has a row for
     /// [`Cleaned::of_row`]. `disconnects`: the function that closes the session's connections to other servers.
+    /// `keeps`: a condition in SQL under which the session may have state that no clean removes.
     #[must_use]
-    pub fn text(&self, statements: &ToDeallocate<'_>, disconnects: Option<&str>) -> Vec<u8> {
+    pub fn text(
+        &self,
+        statements: &ToDeallocate<'_>,
+        disconnects: Option<&str>,
+        keeps: Option<&str>,
+    ) -> Vec<u8> {
         let has_timeout = self.version >= TRANSACTION_TIMEOUT.0;
         let timeout = if has_timeout {
             TRANSACTION_TIMEOUT.1
@@ -149,7 +155,9 @@ impl Clean {
             (false, true) => ("false", HAD_TEMP),
             (false, false) => ("false", ""),
         };
-        for part in [LOCKS_AND_COUNTS, rights, temp, FROM_STATEMENTS] {
+        let keeps = keeps.map(|keeps| format!(" OR {keeps}"));
+        let keeps = keeps.as_deref().unwrap_or_default();
+        for part in [LOCKS_AND_COUNTS, rights, temp, keeps, FROM_STATEMENTS] {
             text.extend_from_slice(part.as_bytes());
         }
         text
@@ -175,7 +183,7 @@ mod tests {
                 version,
             };
             let statements = ToDeallocate::Named(names.to_vec());
-            String::from_utf8(clean.text(&statements, Some("s.\"F\""))).unwrap()
+            String::from_utf8(clean.text(&statements, Some("s.\"F\""), Some("k"))).unwrap()
         };
         let settings = text(Class::Settings, 16, &[]);
         assert!(
@@ -189,7 +197,7 @@ mod tests {
         assert!(opaque.contains(";DEALLOCATE \"a\"\"b\";SELECT s.\"F\"();SELECT "));
         assert!(opaque.contains("pg_has_role(SESSION_USER"));
         assert!(opaque.contains("pg_my_temp_schema() OPERATOR"));
-        assert!(text(Class::Opaque, 16, &[]).contains(",false FROM pg_catalog.pg_prepared"));
+        assert!(text(Class::Opaque, 16, &[]).contains(",false OR k FROM pg_catalog.pg_prepared"));
     }
 
     #[test]

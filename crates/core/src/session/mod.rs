@@ -39,7 +39,7 @@ mod statement_description;
 mod word_list;
 
 pub use baseline::{BASELINE, Baseline, SHOWN};
-pub use certificates::{Certificates, FACT_MAX, Facts, MadeNames};
+pub use certificates::{ANY_FOREIGN_CODE, Certificates, FACT_MAX, Facts, MadeNames};
 pub use changes::SessionChanges;
 pub use clean::{Clean, Cleaned, MAY_KEEP_STATE, Questions, ToDeallocate};
 pub use context::{Context, Turns, Unlisted};

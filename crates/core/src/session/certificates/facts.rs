@@ -181,6 +181,7 @@ impl Facts {
                     .unclean
                     .get_or_insert_with(|| format!("language {language} is installed"));
             }
+            "j" => self.identity.foreign_code = row.text(1).parse().ok(),
             "o" => self.disconnects = Some(row.text(1).into()),
             "v" => self.add_event_trigger(row),
             "w" => {

@@ -64,6 +64,8 @@ SELECT 'q', fktable::regclass::text, fkcols::text FROM pg_get_catalog_foreign_ke
     'pg_ts_template{tmplinit}', 'pg_ts_template{tmpllexize}', 'pg_type{typanalyze}', 'pg_type{typinput}',
     'pg_type{typmodin}', 'pg_type{typmodout}', 'pg_type{typoutput}', 'pg_type{typreceive}', 'pg_type{typsend}',
     'pg_type{typsubscript}']);
+-- Extensions and languages: a sum that changes when one of them is created.
+SELECT 'j', sum(o.oid::int8) FROM (SELECT oid FROM pg_extension UNION ALL SELECT oid FROM pg_language) AS o;
 -- A language can be renamed, so pgweir recognizes PL/pgSQL by its handler.
 SELECT 'l', l.lanname FROM pg_language l LEFT JOIN pg_proc h ON h.oid = l.lanplcallfoid
   WHERE l.oid NOT IN (12, 13, 14) AND (h.prosrc, h.probin) IS DISTINCT FROM ('plpgsql_call_handler', '$libdir/plpgsql');

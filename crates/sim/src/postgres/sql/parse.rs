@@ -1,6 +1,6 @@
 //! Parses tokens into statements and expressions. The parser refuses anything that it does not understand.
 
-use pgweir_core::session::MAY_KEEP_STATE;
+use pgweir_core::session::{ANY_FOREIGN_CODE, MAY_KEEP_STATE};
 
 use super::{
     syntax::{Expr, Relation, Select, Source, Statement},
@@ -9,8 +9,9 @@ use super::{
 
 /// Returns the statement of this text, or `None` for an unknown one.
 pub(crate) fn parse(text: &str) -> Option<Statement> {
-    // No role of the model is a superuser or replicates.
-    let text = &text.replacen(MAY_KEEP_STATE, "false", 1);
+    // No role of the model is a superuser or replicates, and all functions are in SQL or PL/pgSQL.
+    let text = text.replacen(MAY_KEEP_STATE, "false", 1);
+    let text = &text.replacen(ANY_FOREIGN_CODE, "false", 1);
     let tokens = lex(text)?;
     if let Some(kind) = kind_of_facts(&tokens) {
         return Some(Statement::ReadCatalog(kind));

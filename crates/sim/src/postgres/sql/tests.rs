@@ -186,7 +186,8 @@ fn a_clean_takes_all() {
         asks: Default::default(),
         version: 18,
     };
-    let text = |clean: Clean, statements| String::from_utf8(clean.text(&statements, None)).unwrap();
+    let text =
+        |clean: Clean, statements| String::from_utf8(clean.text(&statements, None, None)).unwrap();
     let own = || ToDeallocate::Named(vec![b"q1"]);
     let mut state = dirty();
     let found = rows(&mut state, &text(clean(true), own()));

@@ -80,6 +80,7 @@ impl Facts {
             found.names.data_changers = Some(Arc::new(data_changers));
         }
         found.note_types(std::mem::take(&mut self.types).finish());
+        found.note_rest();
         found
     }
 
@@ -125,6 +126,7 @@ impl Facts {
             }
         }
         found.cleaning.unclean_reason = unclean_reason.map(Into::into);
+        found.cleaning.foreign_code = self.identity.foreign_code;
         found.cleaning.disconnects = self.disconnects.take().filter(|call| !call.is_empty());
     }
 

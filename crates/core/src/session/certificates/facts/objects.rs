@@ -50,6 +50,8 @@ pub(super) struct DatabaseIdentity {
     /// Whether the database is in UTF8.
     pub(super) utf8: bool,
     pub(super) system: Option<u64>,
+    /// The sum of the OIDs of extensions and languages.
+    pub(super) foreign_code: Option<u64>,
 }
 
 /// The size of the facts.

@@ -163,3 +163,32 @@ fn views_of_what_reads_the_session_are_not_made_quietly() {
     let others = "CREATE VIEW v AS SELECT * FROM orders";
     assert_eq!(change(others), crate::session::Change::Quiet);
 }
+
+#[test]
+fn certificates_differ_in_everything_that_is_used() {
+    let calls = |name: &str| format!("BEGIN PERFORM set_config('app.{name}', x, false); END");
+    let of = |name: &str| Database::new().function("20001", "f", &calls(name));
+    let same = of("a").read().id();
+    assert_eq!(of("a").read().id(), same);
+    for other in [
+        of("b"),
+        of("a").with(&["l", "plperl"]),
+        of("a").with(&["o", "s.postgres_fdw_disconnect_all"]),
+        of("a").with(&["v", "e", "ddl_command_end", "20001"]),
+        of("a").with(&["v", "e", "login", "20001"]),
+    ] {
+        assert_ne!(other.read().id(), same);
+    }
+}
+
+#[test]
+fn extensions_that_were_created_since_the_reading() {
+    let read = Database::new().with(&["j", "42"]).read();
+    assert_eq!(read.unread_foreign_code(), None);
+    for outdated in [read.outdated(2), read.outdated_by_tables(2)] {
+        let question = outdated.unread_foreign_code();
+        assert!(question.is_some_and(|question| question.ends_with("<>) 42")));
+    }
+    let unread = Certificates::unread().unread_foreign_code();
+    assert!(unread.is_some_and(|question| question.starts_with("EXISTS")));
+}
