@@ -160,6 +160,39 @@ def test_functions_that_are_compiled_in_another_way_go_with_their_server(stage, 
         assert [error for error, _ in wire.errors(other.query("SELECT f(5)"))] == ["42702"]
 
 
+STRINGS = "standard_conforming_strings"
+BACKSLASHES = r"CREATE FUNCTION f{n}() RETURNS int LANGUAGE plpgsql AS $k$ BEGIN RETURN length('a\\b'); END $k$;"
+# The server never reports the other value.
+UNREPORTED = [
+    f"BEGIN; SET LOCAL {STRINGS} = off; SELECT f{{n}}(); COMMIT", f"SET {STRINGS} = off; SELECT f{{n}}(); RESET {STRINGS}",
+    f"DO $k$ BEGIN SET LOCAL {STRINGS} = off; PERFORM f{{n}}(); END $k$", f"SELECT set_config('{STRINGS}', 'off', true), f{{n}}()",
+    f"UPDATE pg_settings SET setting = 'off' WHERE name = '{STRINGS}'; SELECT f{{n}}(); SET {STRINGS} = on",
+]
+BY_FUNCTIONS = {
+    "a clause": f"CREATE FUNCTION g() RETURNS int LANGUAGE plpgsql SET {STRINGS} = off AS 'BEGIN RETURN f0(); END'",
+    "a body": f"CREATE FUNCTION g() RETURNS int LANGUAGE plpgsql AS $k$ BEGIN SET LOCAL {STRINGS} = off; RETURN f0(); END $k$",
+}
+
+
+def test_bodies_that_are_read_in_another_way_go_with_their_server(stage):
+    """PL/pgSQL keeps a body as it has first read it."""
+    one = stage("SET check_function_bodies = off;" + "".join(BACKSLASHES.format(n=n) for n in range(len(UNREPORTED) + 1)))
+    pipeline = b"".join(parse(text) + bind() + execute() for text in (f"SET LOCAL {STRINGS} = off", f"SELECT f{len(UNREPORTED)}()"))
+    for n, text in enumerate([query(text.format(n=n)) for n, text in enumerate(UNREPORTED)] + [pipeline + SYNC]):
+        with one.pooled() as client, one.pooled() as other:
+            seen = set(itertools.chain(*wire.rows(client.send(text).until_ready())))
+            assert "3" in seen or n == 2, "it is read in another way"
+            assert other.value(f"SELECT f{n}()") == "4"
+
+
+@pytest.mark.parametrize("how", BY_FUNCTIONS)
+def test_a_function_that_makes_others_be_read_in_another_way(stage, how):
+    one = stage("SET check_function_bodies = off;" + BACKSLASHES.format(n=0) + BY_FUNCTIONS[how])
+    with one.pooled() as client, one.pooled() as other:
+        assert client.value("SELECT g()") == "3"
+        assert other.value("SELECT f0()") == "4"
+
+
 def test_a_seed_at_login_goes_with_its_server(stage):
     one = stage()
     with one.pooled(options=f"-c seed={lines.SEED}") as client, one.pooled() as other:

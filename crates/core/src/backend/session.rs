@@ -37,7 +37,7 @@ use crate::{
     base::conditions::first_of,
     session::{
         Class, Dialect, Effects, RecentTexts, SessionChanges, Settings, Tracked, TrackedNames,
-        is_identity, runs_unread_code,
+        is_identity, may_misread_bodies, runs_unread_code,
     },
 };
 
@@ -187,6 +187,9 @@ impl ServerSession {
         };
         let class = self.loan.edit().note_effects(effects);
         self.lasting.note_text(effects, class);
+        if effects.contains(Effects::OPAQUE) && may_misread_bodies(text) {
+            self.lasting.note_strings_unknown();
+        }
         self.clean.count_text(effects.class());
         self.changes.note(effects, class, text, self.dialect);
         let (transaction, held) = (self.loan.effects(), self.settings.held());

@@ -62,7 +62,8 @@ pub use schema::{changes_schema, left_database};
 pub use sequence_readers::SequenceReaders;
 pub use settings::{Settings, SettingsTable, SharedPairs};
 pub use sql::{
-    ChannelCommand, Class, Dialect, Effects, affects_literals, literal_sets, outlasts_reset,
+    ChannelCommand, Class, Dialect, Effects, affects_literals, literal_sets, may_misread_bodies,
+    outlasts_reset,
 };
 pub use sql_statements::SqlStatements;
 pub use startup_values::ResetParameters;

@@ -85,6 +85,11 @@ impl LastingState {
         self.outlives_clean |= names.any(outlasts_reset);
     }
 
+    /// Notes that a text sets `standard_conforming_strings`, perhaps only while it runs functions.
+    pub(super) fn note_strings_unknown(&mut self) {
+        self.may_have_misread_bodies = true;
+    }
+
     /// Notes the present value of `standard_conforming_strings`.
     pub(super) fn note_strings(&mut self, strings: &[u8]) {
         let at_login = self.strings_at_login.get_or_insert_with(|| strings.into());

@@ -27,6 +27,7 @@ use super::{
     opaque_unless_plain, tree,
 };
 use crate::session::{
+    may_misread_bodies,
     sql::{self, Effects, affects_compilation, builtin_effects, changes_data, is_harmless},
     word_list::words,
 };
@@ -467,6 +468,10 @@ impl Facts {
                 ANYTHING,
                 "it has a SET clause whose effect may outlast the call",
             );
+        }
+        if may_misread_bodies(row.bytes(8)) || may_misread_bodies(row.bytes(6)) {
+            let reason = || format!("function {name} sets standard_conforming_strings");
+            self.reasons.unclean.get_or_insert_with(reason);
         }
         match language {
             _ if kind == "a" => {}

@@ -105,7 +105,8 @@ SELECT 'f', p.oid, p.proname, CASE WHEN l.oid = 12 THEN 'internal' WHEN l.oid = 
     CASE WHEN octet_length(p.prosrc) <= 262144 THEN p.prosrc ELSE '?' END,
     CASE WHEN octet_length(concat(p.prosqlbody::text, p.proargdefaults::text)) <= 262144
       THEN concat(p.prosqlbody::text, p.proargdefaults::text) ELSE '?' END,
-    (SELECT string_agg(split_part(c.setting, '=', 1), ',') FROM unnest(p.proconfig) AS c(setting)),
+    (SELECT string_agg(split_part(c.setting, '=', 1), ',') FROM unnest(p.proconfig) AS c(setting)
+      WHERE c.setting <> 'standard_conforming_strings=on'),
     p.prosupport::oid, p.provolatile
   FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang LEFT JOIN pg_proc h ON h.oid = l.lanplcallfoid
   WHERE p.oid >= 16384;

@@ -42,7 +42,8 @@ pub(crate) use name::NameEffects;
 pub(super) use name::is_found_as_word;
 pub(super) use parameters::{TOUCHED_MAX, is_parameter_name};
 pub use parameters::{
-    Touched, affects_compilation, outlasts_reset, shapes_plans, touched_parameters,
+    Touched, affects_compilation, may_misread_bodies, outlasts_reset, shapes_plans,
+    touched_parameters,
 };
 pub(super) use phrase::lower_case;
 pub use phrase::{CustomNames, Phrase, Phrases, custom_names, is_broken, phrases};

@@ -7,11 +7,15 @@ use super::{
     Dialect, Effects,
     lexer::{Kind, Lexer, Token},
     phrase::{Phrase, is_broken, phrases, setting},
+    pieces::{Piece, pieces},
 };
 use crate::session::word_list::{begins, is_any, words};
 
 /// The longest name, in bytes, that is known not to be truncated by PostgreSQL.
 pub(in crate::session) const NAME_MAX: usize = 62;
+
+/// The parameter by which PostgreSQL decides what a backslash in a plain string means.
+const STRINGS: &[u8] = b"standard_conforming_strings";
 
 /// The parameters that a text sets for longer than its transaction, or resets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,6 +101,41 @@ pub(in crate::session) fn lasting(parameter: &[u8]) -> Effects {
 #[must_use]
 pub fn affects_compilation(parameter: &[u8]) -> bool {
     begins(parameter, "plpgsql.")
+}
+
+/// Returns whether functions that a text calls may be compiled under another `standard_conforming_strings` than the server
+/// reports at the end of the request: the text names the parameter, and does not only set it to `on`.
+#[must_use]
+pub fn may_misread_bodies(text: &[u8]) -> bool {
+    let names_it = |bytes: &[u8]| {
+        let mut parts = bytes.windows(STRINGS.len());
+        parts.any(|part| part.eq_ignore_ascii_case(STRINGS))
+    };
+    let sets_on = |statement: &[Piece<'_>]| match statement {
+        [set, .., name, _, Piece::Word(value) | Piece::Text(value)] => {
+            set.is("set")
+                && statement.len() <= 5
+                && name.name().is_some_and(names_it)
+                && value.eq_ignore_ascii_case(b"on")
+        }
+        _ => false,
+    };
+    let is_harmless = |statement: &[Piece<'_>]| {
+        let mut named = statement.iter().filter(|piece| match piece {
+            Piece::Word(bytes)
+            | Piece::Quoted(bytes)
+            | Piece::Text(bytes)
+            | Piece::Value(bytes) => names_it(bytes),
+            Piece::Symbol(_) => false,
+            Piece::Broken => true,
+        });
+        named.next().is_none() || sets_on(statement)
+    };
+    names_it(text)
+        && !pieces(text)
+            .collect::<Vec<_>>()
+            .split(|piece| *piece == Piece::Symbol(b';'))
+            .all(is_harmless)
 }
 
 /// Returns whether a RESET of this parameter does not undo its effect on the session.
@@ -235,6 +274,26 @@ fn unquoted(quoted: &[u8]) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn texts_under_which_bodies_are_read_in_another_way() {
+        for text in [
+            "SELECT 1",
+            "SET standard_conforming_strings = on",
+            "set x to 1; SET session Standard_Conforming_Strings TO 'on'; SELECT f()",
+        ] {
+            assert!(!may_misread_bodies(text.as_bytes()), "{text}");
+        }
+        for text in [
+            "BEGIN; SET LOCAL standard_conforming_strings = off; SELECT f(); COMMIT",
+            "SELECT set_config('standard_conforming_strings', 'off', true), f()",
+            "DO $$ BEGIN SET LOCAL standard_conforming_strings = off; PERFORM f(); END $$",
+            "UPDATE pg_settings SET setting = 'off' WHERE name = 'STANDARD_CONFORMING_STRINGS'",
+            "SET standard_conforming_strings = on; RESET standard_conforming_strings",
+        ] {
+            assert!(may_misread_bodies(text.as_bytes()), "{text}");
+        }
+    }
 
     #[test]
     fn touched() {
