@@ -251,3 +251,47 @@ def test_a_table_that_makes_the_type_ambiguous(weir, database):
             assert b.value("SELECT of_alone()") == "integer"
     finally:
         database.run("DROP TABLE IF EXISTS odd.alone", dbname=DATABASE)
+
+
+# What a client does to the type `x` of a variable, in the statements of one text.
+ALTERED = {
+    "a column": "ALTER TABLE ONLY public.{x} ALTER a TYPE text",
+    "a table": "BEGIN; DROP TABLE IF EXISTS none, {x}; CREATE TABLE {x} (a text); COMMIT",
+    "a name": "ALTER TABLE {x} RENAME TO {x}_old; ALTER TABLE {x}_new RENAME TO {x}",
+    "a schema": "ALTER SCHEMA {x}_s RENAME TO {x}_old; ALTER SCHEMA {x}_new RENAME TO {x}_s",
+    "a domain": "DROP DOMAIN {x}_d CASCADE; CREATE DOMAIN {x}_d AS text",
+}
+OF_ALTERED = """
+CREATE TABLE {x} (a int); CREATE TABLE {x}_new (a text); CREATE DOMAIN {x}_d AS int; CREATE SCHEMA {x}_s; CREATE SCHEMA {x}_new;
+CREATE TABLE {x}_s.t (a int); CREATE TABLE {x}_new.t (a text); GRANT ALL ON SCHEMA {x}_s, {x}_new TO PUBLIC;
+ALTER TABLE {x} OWNER TO trusty; ALTER TABLE {x}_new OWNER TO trusty; ALTER DOMAIN {x}_d OWNER TO trusty;
+ALTER SCHEMA {x}_s OWNER TO trusty; ALTER SCHEMA {x}_new OWNER TO trusty;
+CREATE FUNCTION of_{x}() RETURNS text LANGUAGE plpgsql AS
+  $f$ DECLARE x {x}.a%TYPE; y {x}_s.t.a%TYPE; z {x}_d; BEGIN RETURN concat(pg_typeof(x), pg_typeof(y), pg_typeof(z)::oid); END $f$;
+"""
+
+
+def test_types_that_a_client_alters(database, start_pooler):
+    """No server keeps the old type for the next client, whichever entry the DDL has come through."""
+    names = [f"altered{number}" for number, _ in enumerate(ALTERED)]
+    where = f"host={database.host} port={database.port}"
+    database.run("CREATE DATABASE altered")
+    database.run("GRANT ALL ON SCHEMA public TO PUBLIC; GRANT CREATE ON DATABASE altered TO trusty;" + "".join(OF_ALTERED.format(x=x) for x in names), dbname="altered")
+    try:
+        weir = start_pooler(database, workers=1, default_pool_size=2, catalog_check_interval=3600, databases={
+            "altered": f"{where} dbname=altered", "altered_session": f"{where} dbname=altered pool_mode=session"})
+        for number, (text, x) in enumerate(zip(ALTERED.values(), names)):
+            def called():
+                """The result on each of the two servers."""
+                with weir.raw("trusty", "altered") as one, weir.raw("trusty", "altered") as other:
+                    one.query("BEGIN")
+                    return [client.value(f"SELECT of_{x}()") for client in (one, other)]
+
+            before = called()
+            with weir.raw("trusty", "altered" + "_session" * (number % 2)) as client:
+                assert not wire.errors(client.query(text.format(x=x)))
+            with database.connect(dbname="altered") as db:
+                expected = db.execute(f"SELECT of_{x}()").fetchone()[0]
+            assert before[0] != expected and called() == [expected] * 2, text
+    finally:
+        database.run("DROP DATABASE altered WITH (FORCE)")

@@ -216,3 +216,49 @@ def test_an_immutable_function_that_reads_a_table(start_pooler, pg, language):
                 assert rows(client.until_ready()) == [(str(value), str(value + 1))]
     finally:
         pg.run("DROP FUNCTION by_plan(); DROP FUNCTION looks_up(); DROP TABLE looked_up", dbname="app")
+
+
+# -- DDL after which a name in a text means another object, although no object that the plan uses was changed
+
+MEANT = {
+    "a function with other arguments": (
+        "CREATE FUNCTION f{n}(bigint) RETURNS text LANGUAGE sql AS $f$ SELECT 'old' $f$;", "f{n}(1)",
+        "CREATE FUNCTION f{n}(int) RETURNS text LANGUAGE sql AS $f$ SELECT 'new' $f$"),
+    "a function in an earlier schema": (
+        "CREATE FUNCTION f{n}() RETURNS text LANGUAGE sql AS $f$ SELECT 'old' $f$;", "f{n}()",
+        "CREATE FUNCTION trusty.f{n}() RETURNS text LANGUAGE sql AS $f$ SELECT 'new' $f$"),
+    "a table in an earlier schema": (
+        "CREATE TABLE t{n} AS SELECT 'old' AS a;", "(SELECT a FROM t{n})", "CREATE TABLE trusty.t{n} AS SELECT 'new' AS a"),
+    "a cast": (
+        "CREATE TYPE t{n} AS (a text); ALTER TYPE t{n} OWNER TO trusty; CREATE FUNCTION f{n}(t{n}) RETURNS text LANGUAGE sql AS"
+        " $f$ SELECT 'new' $f$;", "ROW('old')::t{n}::text", "CREATE CAST (t{n} AS text) WITH FUNCTION f{n}(t{n})"),
+}
+
+
+@pytest.mark.pgweir_only("it discards plans after DDL")
+def test_a_name_that_means_another_object_after_ddl(start_pooler, newest_pg):
+    """The next client on any server gets the new meaning, in statements and in functions, whichever entry the DDL uses."""
+    setup = "".join(f"{made.format(n=n)} CREATE FUNCTION g{n}() RETURNS text LANGUAGE plpgsql AS $g$ BEGIN RETURN {call.format(n=n)}; END $g$;"
+                    for n, (made, call, _) in enumerate(MEANT.values()))
+    newest_pg.run("CREATE DATABASE meant")
+    newest_pg.run("CREATE SCHEMA trusty AUTHORIZATION trusty; GRANT ALL ON SCHEMA public TO PUBLIC;" + setup
+                  + "GRANT SELECT ON ALL TABLES IN SCHEMA public TO PUBLIC", dbname="meant")
+    try:
+        weir = start_pooler(newest_pg, workers=1, default_pool_size=2, catalog_check_interval=3600, databases={
+            "meant": newest_pg.entry(dbname="meant"), "elsewhere": newest_pg.entry("pool_mode=session", dbname="meant")})
+        for n, (_, call, ddl) in enumerate(MEANT.values()):
+            def seen():
+                """The results on both servers."""
+                with weir.raw("trusty", "meant") as one, weir.raw("trusty", "meant") as other:
+                    one.query("BEGIN")
+                    found = {row for client in (one, other) for text in (f"SELECT {call.format(n=n)}", f"SELECT g{n}()")
+                             for row in rows(client.ask(parse(text) + bind() + execute() + SYNC))}
+                    one.query("COMMIT")
+                    return found
+
+            assert len(seen()) == 1
+            with weir.raw("trusty", ("meant", "elsewhere")[n % 2]) as maker:
+                assert not errors(maker.query(ddl.format(n=n)))
+            assert seen() == {("new",)}, ddl
+    finally:
+        newest_pg.run("DROP DATABASE meant WITH (FORCE)")

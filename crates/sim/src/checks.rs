@@ -40,6 +40,13 @@ pub struct Violation {
     pub what: String,
 }
 
+/// The pooler's own queries that it sends together with the next client's first bytes.
+const SENT_BEFORE_A_LOAN: [&[u8]; 3] = [
+    b"DISCARD SEQUENCES\0",
+    b"DISCARD PLANS\0",
+    b"DISCARD SEQUENCES;DISCARD PLANS\0",
+];
+
 impl Violation {
     pub(crate) fn new(guarantee: Guarantee, what: impl Into<String>) -> Self {
         Self {
@@ -224,7 +231,7 @@ impl ServerInputCheck {
         if own && body.starts_with(b"SET ") && !is_between {
             return Err(self.too_early("parameters for the next client"));
         }
-        if own && body == b"DISCARD SEQUENCES\0" {
+        if own && SENT_BEFORE_A_LOAN.contains(&body) {
             if !self.own_run {
                 return Err(self.too_early("cleaning for the next client"));
             }

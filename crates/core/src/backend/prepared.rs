@@ -17,6 +17,8 @@ pub struct Prepared {
     generation: u32,
     /// The id of a client that has prepared all of these statements itself, as far as pgweir knows such a client.
     sole_user: Option<u64>,
+    /// The schema number under which plans have been made; `None` before the first loan.
+    plans_made_under: Option<u32>,
 }
 
 #[derive(Debug)]
@@ -128,6 +130,7 @@ impl Default for Prepared {
             held: LruCache::unbounded(),
             generation: 0,
             sole_user: None,
+            plans_made_under: None,
         }
     }
 }
@@ -217,6 +220,12 @@ impl Prepared {
     pub fn is_made_under(&self, id: u64, now: SettingsNow<'_>) -> bool {
         let held = self.held.peek(&id);
         held.is_some_and(|held| held.is_made_under(now))
+    }
+
+    /// Notes the schema number under which plans are made from now on. Returns the earlier one.
+    #[inline]
+    pub fn plans_made_under(&mut self, schema: u32) -> Option<u32> {
+        self.plans_made_under.replace(schema)
     }
 
     /// Notes that all plans were discarded: a statement is analysed again at its next use, but its bytes are not read

@@ -35,7 +35,7 @@ use crate::{
 pub(crate) const OUTDATED: &str = "database configuration changed";
 
 /// The reason for closing servers that were opened under other session defaults.
-pub(crate) const REDEFINED: &str = "session defaults have changed";
+pub(crate) const REDEFINED: &str = "session defaults have changed, or types that functions keep";
 
 /// One server connection.
 #[derive(Debug)]
@@ -241,6 +241,16 @@ impl Server {
     pub fn schema(&self) -> u32 {
         let own = self.session.transaction.schema();
         own.unwrap_or_else(|| self.shared.catalog.schema())
+    }
+
+    /// Returns whether the server may have plans of functions or statements that were made before the schema was last
+    /// changed, so that a name in them may mean another object now. PostgreSQL itself discards a plan only if an object
+    /// was changed that the plan uses. From now on, the plans count as made under the present schema.
+    #[inline]
+    pub fn has_plans_of_another_schema(&mut self) -> bool {
+        let schema = self.shared.catalog.schema();
+        let before = self.statements.prepared.plans_made_under(schema);
+        before.is_some_and(|before| before != schema)
     }
 
     /// Publishes a possible change of the schema, after the transaction has ended or was lost.

@@ -115,9 +115,7 @@ impl Exchange<'_> {
         if let Some(context) = &mut client.context {
             context.servers_lost = 0;
         }
-        if server.session.has_foreign_sequences(client.origin.id) {
-            discard_sequences(server_conn, server, out);
-        }
+        discard_state_of_others(server_conn, client.origin.id, server, out);
         self.pools.count_assignment(pool, waited);
         if !client.tracked.is_same(&server.tracked) {
             client.tracked.adopt(&server.tracked);
@@ -157,9 +155,7 @@ impl Exchange<'_> {
         if text.is_none() && has_statements {
             return false;
         }
-        if server.session.has_foreign_sequences(client.origin.id) {
-            discard_sequences(server_conn, server, out);
-        }
+        discard_state_of_others(server_conn, client.origin.id, server, out);
         enter(Phase::Equipping, client_conn, client, server_conn, server);
         if let Some(text) = text {
             out.ask(server_conn, server, InternalQuery::Parameters, &text);
@@ -291,8 +287,29 @@ fn relay(
     Some(Effect::RelayEarly(client_conn, early))
 }
 
-/// Discards the sequence values of another client before any message of this client is sent.
-fn discard_sequences(conn: Token, server: &mut Server, out: &mut Actions) {
-    server.session.discard_sequences();
-    out.ask(conn, server, InternalQuery::Sequences, b"DISCARD SEQUENCES");
+/// Discards the sequence values of another client, and plans in which names may have another meaning than now, before any
+/// message of this client is sent.
+#[inline]
+fn discard_state_of_others(conn: Token, client: u64, server: &mut Server, out: &mut Actions) {
+    let sequences = server.session.has_foreign_sequences(client);
+    let plans = server.has_plans_of_another_schema();
+    if sequences | plans {
+        discard(conn, server, (sequences, plans), out);
+    }
+}
+
+#[cold]
+fn discard(conn: Token, server: &mut Server, what: (bool, bool), out: &mut Actions) {
+    if what.0 {
+        server.session.discard_sequences();
+    }
+    if what.1 {
+        server.statements.prepared.plans_discarded();
+    }
+    let text: &[u8] = match what {
+        (true, false) => b"DISCARD SEQUENCES",
+        (false, _) => b"DISCARD PLANS",
+        (true, true) => b"DISCARD SEQUENCES;DISCARD PLANS",
+    };
+    out.ask(conn, server, InternalQuery::Sequences, text);
 }

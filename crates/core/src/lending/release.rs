@@ -14,6 +14,7 @@ use crate::{
     effect::{ClientEffect, Effect, PoolEffect, RestartEffect, SessionEffect},
     pool::{Grant, PoolId, Waiter},
     pooling::EVICTED,
+    server_connections::role_settings,
     session::Class,
 };
 
@@ -210,7 +211,9 @@ impl Lending<'_> {
             (self.connections).begin_cleaning(conn, never, self.env.now, out);
             return;
         }
-        server.session.transaction.end_ddl();
+        if server.session.transaction.end_ddl() {
+            role_settings::renew_types(&self.env, server, out);
+        }
         server.become_idle();
         if let Some(why) = server.retirement.reason() {
             return self.effects.push(Effect::close(conn, why));

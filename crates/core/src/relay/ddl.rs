@@ -4,7 +4,7 @@ use pgweir_wire::tag::frontend;
 
 use super::{client_to_server::ClientMessages, message::Message};
 use crate::session::{
-    Change, Effects, catalog_change,
+    Change, Effects, catalog_change, changes_schema,
     scan::DdlWords,
     sql::{Phrase, is_broken, phrases},
 };
@@ -26,6 +26,9 @@ impl ClientMessages<'_> {
             catalog_change(text, self.server.session.dialect(), self.certificates)
         };
         self.begin_ddl(change);
+        if change != Change::No && self.certificates.alters_types(text) {
+            self.server.session.transaction.note_altered_types();
+        }
     }
 
     /// Notes the use of an unknown statement: a function may have prepared it.
@@ -93,6 +96,10 @@ impl ClientMessages<'_> {
                 false => self.note_text_effects(Some(text)),
             };
             self.note_ddl(effects, text);
+            let transaction = &mut self.server.session.transaction;
+            if transaction.has_ddl() && changes_schema(text, Effects::TEMP) {
+                transaction.set_schema(self.server.shared.catalog.schema_within());
+            }
             let may_execute_ddl = self.client.prepares_ddl() || self.certificates.has_ddl_code();
             if may_execute_ddl && executes(text) {
                 self.begin_ddl(Change::Any);

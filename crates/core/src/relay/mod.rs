@@ -62,6 +62,7 @@ use crate::{
     measurement::recording,
     operators::orders::retire_servers_of_database,
     pooling::LocalPools,
+    server_connections::role_settings,
     session::Bindings,
     statement_statistics::Ended,
 };
@@ -328,8 +329,9 @@ impl Relay<'_> {
                 if server.session.transaction.has_ddl()
                     && body[0] == b'I'
                     && server.replies.is_last()
+                    && server.session.transaction.end_ddl()
                 {
-                    server.session.transaction.end_ddl();
+                    role_settings::renew_types(&self.env, server, out);
                 }
                 let is_known = matches!(body[0], b'I' | b'T' | b'E');
                 let is_plain = !server.session.must_act_before_ready();

@@ -10,16 +10,20 @@
 //! servers concerned are replaced once more when the process has ended
 //! ([`LostDdl`](crate::shared::catalog::LostDdlCounts)).
 //!
+//! If a client alters a type that functions of PL/pgSQL may keep, the servers of the database are replaced in the same way.
+//!
 //! This module owns no state. Input: the names of changed roles. Output: new values of counters in the shared pools,
 //! and effects on servers.
 
 use std::sync::{Arc, atomic::Ordering};
 
+use pgweir_config::Unclean;
+
 use crate::{
-    Actions, Directory, Endpoint, Snapshot, Token,
+    Actions, Directory, Endpoint, SharedPool, Snapshot, Token,
     backend::{REDEFINED, Server},
     connections::Connections,
-    effect::{Effect, ServerEffect},
+    effect::{Effect, Env, ServerEffect},
     operators::orders,
     pool::PoolId,
     pooling::{LocalPools, Terms},
@@ -77,6 +81,30 @@ pub(crate) fn renew(
         }
     }
     orders::announce(directory, out);
+}
+
+/// Replaces the servers of a database whose functions may keep a type as it was before DDL. The transaction with the DDL has
+/// ended on this server.
+#[cold]
+pub(crate) fn renew_types(env: &Env<'_>, server: &Server, out: &mut Actions) {
+    if env.snapshot.config.settings.unclean == Unclean::Ignore {
+        return;
+    }
+    let name_of = |pool: &SharedPool| {
+        let database = env.snapshot.config.database(&pool.key.database);
+        database.map(|entry| entry.dbname_for(&pool.key.database).to_owned())
+    };
+    let (own, name) = (&server.shared, name_of(&server.shared));
+    for pool in env.directory.pools() {
+        let terms = Terms::of(&pool, env.snapshot);
+        // Before a server has reported its database, the catalogs of two entries are not known to be the same.
+        let is_same = pool.catalog.is_same_as(&own.catalog)
+            || terms.endpoints.contains(server.link.endpoint()) && name_of(&pool) == name;
+        if is_same && terms.carries_sessions {
+            pool.defaults.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+    orders::announce(env.directory, out);
 }
 
 /// Closes servers that were opened under other session defaults, as soon as they are not in use.

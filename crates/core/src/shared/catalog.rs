@@ -237,6 +237,12 @@ impl Catalog {
         self.others.is_any_read.load(Ordering::Acquire)
     }
 
+    /// Returns whether both stand for the same physical database.
+    #[must_use]
+    pub fn is_same_as(&self, other: &Self) -> bool {
+        std::ptr::eq(self.canonical(), other.canonical())
+    }
+
     /// Returns whether another catalog replaces this one.
     #[must_use]
     pub fn is_alias(&self) -> bool {

@@ -13,6 +13,8 @@ pub struct TransactionState {
     schema: Option<u32>,
     /// Roles and databases whose session defaults the texts of this transaction may have changed.
     changed_roles: Vec<String>,
+    /// Whether a text may have altered a type that PL/pgSQL functions keep on other servers.
+    alters_types: bool,
 }
 
 impl TransactionState {
@@ -24,6 +26,7 @@ impl TransactionState {
             (self.ddl.is_some(), "DDL"),
             (self.schema.is_some(), "a change of the schema"),
             (self.has_changed_roles(), "a change of session defaults"),
+            (self.alters_types, "a change of types"),
         ])
     }
 
@@ -72,10 +75,18 @@ impl TransactionState {
         }
     }
 
-    /// Notes that the transaction with its changes of the catalog has ended.
+    /// Notes that a text was sent that may alter types which PL/pgSQL functions keep.
+    pub fn note_altered_types(&mut self) {
+        self.alters_types = true;
+    }
+
+    /// Notes that the transaction with its changes of the catalog has ended. Returns whether it may have altered types
+    /// that PL/pgSQL functions keep.
     #[inline]
-    pub fn end_ddl(&mut self) {
+    #[must_use]
+    pub fn end_ddl(&mut self) -> bool {
         self.ddl = None;
+        std::mem::take(&mut self.alters_types)
     }
 
     /// Returns the transaction that may change the catalog. The caller ends it.

@@ -6,6 +6,8 @@
 //!
 //! - Several schemas have a type or relation of that name, so that `search_path` decides which of them is meant.
 //! - A client makes a temporary table or type of that name: it hides all others, also those of `pg_catalog`.
+//!
+//! If a client alters or drops a type or relation of that name, all servers may keep the type as it was before.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -19,14 +21,16 @@ use crate::session::{
 };
 
 /// Words before the name of an object that a statement creates or renames.
-const BEFORE_NEW_NAME: [&str; 11] =
-    words("table exists view sequence type domain to into temp temporary unlogged");
+const BEFORE_NEW_NAME: [&str; 13] =
+    words("table only exists view sequence type domain schema to into temp temporary unlogged");
 
 /// The names of types in a database's PL/pgSQL functions.
 #[derive(Debug, Clone, Default)]
 pub(super) struct DeclaredTypes {
     /// The names without a schema.
     names: Arc<HashSet<Name>>,
+    /// The names in the database that are those of relations which are not temporary.
+    relations: Arc<HashSet<Name>>,
     /// Whether some function's names are not known: every name may be one of them.
     has_unknown: bool,
     /// A function and one of its names that several schemas have.
@@ -105,7 +109,10 @@ impl TypeNames {
     }
 
     pub(super) fn finish(self) -> DeclaredTypes {
+        let is_declared = |name: &Name| self.found.has_unknown || self.declared.contains(name);
+        let relations = self.relations.into_iter().filter(is_declared).collect();
         DeclaredTypes {
+            relations: Arc::new(relations),
             names: Arc::new(self.declared),
             ..self.found
         }
@@ -120,7 +127,7 @@ impl DeclaredTypes {
 
     /// Returns the bytes that the names take.
     pub(super) fn bytes(&self) -> usize {
-        self.names.capacity() * (size_of::<Name>() + 1)
+        (self.names.capacity() + self.relations.capacity()) * (size_of::<Name>() + 1)
     }
 
     /// Returns a number that differs between different names.
@@ -171,6 +178,34 @@ impl Certificates {
     pub(crate) fn has_types_like(&self, made: &MadeNames) -> bool {
         let types = &self.known.cleaning.types;
         made.names.iter().any(|name| types.may_have(name))
+    }
+
+    /// Returns whether a text alters or drops what a PL/pgSQL function may keep as the type of a variable: a type, a
+    /// relation, or the schema of one.
+    #[must_use]
+    pub(crate) fn alters_types(&self, text: &[u8]) -> bool {
+        let types = &self.known.cleaning.types;
+        let is_unread = self.is_unread();
+        let is_altered = |statement: &[Piece<'_>]| {
+            let [first, kind, rest @ ..] = statement else {
+                return false;
+            };
+            let is_type = ["type", "domain", "schema"]
+                .iter()
+                .any(|word| kind.is(word));
+            let is_kept = |name: &[u8]| {
+                let name = Name::of(name);
+                is_unread || types.may_have(&name) && (is_type || types.relations.contains(&name))
+            };
+            // The behaviour of DROP is the same for each name in its list.
+            first.is("drop") && rest.iter().filter_map(Piece::name).any(is_kept)
+                || first.is("alter") && new_names(statement).any(is_kept)
+        };
+        (is_unread || self.has_declared_types())
+            && pieces(text)
+                .collect::<Vec<_>>()
+                .split(|piece| *piece == Piece::Symbol(b';'))
+                .any(is_altered)
     }
 
     /// Returns whether a statement gives a new object the name of a type in a PL/pgSQL function.

@@ -12,6 +12,12 @@ pub const ANY_FOREIGN_CODE: &str = "EXISTS (SELECT FROM pg_catalog.pg_proc WHERE
     WHERE lanname::pg_catalog.text OPERATOR(pg_catalog.=) ANY (ARRAY['sql','plpgsql']::pg_catalog.text[])))";
 
 impl Certificates {
+    /// Returns whether the catalog was never read.
+    #[must_use]
+    pub(in crate::session) fn is_unread(&self) -> bool {
+        !self.known.is_read && self.known.cleaning.foreign_code.is_none()
+    }
+
     /// Returns a condition in SQL that is true if the database may have code in another language than SQL and PL/pgSQL
     /// that [`unclean_reason`](Self::unclean_reason) does not take into account. `None` if the catalog was read since it
     /// last changed, so that there is no such code.
