@@ -239,8 +239,7 @@ process_settings! { {
         /// most 50 ms.
         settle_after: Micros = "0.2", reloads, now;
         /// When to reset a server before another client gets it. `auto`: when it has, or may have, session state of
-        /// the last client. `always`: each time that it goes back to the pool, at the cost of a round trip and of
-        /// its prepared statements.
+        /// the last client. `always`: each time that it goes back to the pool, at the cost of a round trip.
         handover_clean: HandoverClean = "auto", reloads, now;
         /// Log which client is pinned, and why. Each worker writes at most one line for each reason and pool in ten
         /// seconds.

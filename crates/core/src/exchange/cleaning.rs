@@ -18,6 +18,9 @@ const CLEAN_PATIENCE: u64 = 2_000_000;
 /// The reason for closing a server whose client had a temporary object with the name of a type.
 const HIDDEN_TYPES: &str = "its functions may keep types of temporary objects";
 
+/// The reason for closing a server whose clean has ended within a transaction: a ROLLBACK would undo it.
+const IN_TRANSACTION: &str = "its clean left a transaction open";
+
 impl Exchange<'_> {
     /// Cleans a server's session.
     pub(crate) fn clean_session(&mut self, conn: Token, out: &mut Actions) {
@@ -86,6 +89,9 @@ impl Exchange<'_> {
         };
         if clean_of(server).changes_plans {
             server.statements.prepared.plans_discarded();
+        }
+        if !server.is_outside_transaction() {
+            server.retirement.require(IN_TRANSACTION);
         }
         // A clean of class settings returns no row.
         let cleaned = match server.session.queries.end(InternalQuery::Clean) {

@@ -24,7 +24,8 @@ impl Exchange<'_> {
     /// for the whole state. The server gets no other message until it has answered.
     pub(super) fn probe(&mut self, conn: Token, out: &mut Actions) -> Option<Effects> {
         let (_, client, server) = self.connections.known_pair_of(conn, out)?;
-        if is_of_channels(server) {
+        if needs_channels_only(server) {
+            leave_out_clean(server);
             let channels = Probe {
                 channels: true,
                 ..Probe::default()
@@ -41,7 +42,7 @@ impl Exchange<'_> {
             };
             return self.ask_state(conn, None, named.into(), out);
         }
-        cleans_nothing(server);
+        leave_out_clean(server);
         let wanted = client.context.iter().flat_map(|own| own.wanted.iter());
         let mut customs: BTreeSet<Box<[u8]>> = wanted
             .filter(|(name, _)| name.contains(&b'.'))
@@ -120,9 +121,12 @@ impl Exchange<'_> {
             mut state,
             reported,
             unexplained: doubted,
-            result,
+            mut result,
             bytes: _,
         } = *answers;
+        if !reported && !result.has_failed() && is_incomplete(&probe, &state) {
+            result = Inspection::Failed;
+        }
         take_shown(&mut state, &probe.all);
         if let Some(doubted) = doubted {
             doubted.settle(&state, server);
@@ -219,6 +223,14 @@ fn unexplained(
     unknown.map(|(name, _)| name.clone()).collect()
 }
 
+/// Returns whether the first answer to an inspection lacks rows that every PostgreSQL sends.
+fn is_incomplete(probe: &Probe, state: &State) -> bool {
+    // A second query has asked for the state that the first one has only counted.
+    let is_first = !(probe.statements && probe.channels);
+    let lacks_shown = probe.asks_all_settings() && state.shown.len() < SHOWN.len();
+    is_first && (lacks_shown || probe.summary && state.summary.is_none())
+}
+
 /// Adds the values that were read one by one to the settings, if the session has set them.
 fn take_shown(state: &mut State, all: &AllSettings) {
     let shown = std::mem::take(&mut state.shown);
@@ -251,19 +263,15 @@ fn more_to_ask(probe: &Probe, state: &State) -> Option<Probe> {
 }
 
 /// Returns whether it is enough to ask for the channels.
-fn is_of_channels(server: &mut Server) -> bool {
-    let session = &mut server.session;
-    let is_enough = session.changes.are_channels_only()
+fn needs_channels_only(server: &Server) -> bool {
+    let session = &server.session;
+    session.changes.are_channels_only()
         && session.client_names.are_pooled()
-        && session.loan.inspection.reset().is_empty();
-    if is_enough {
-        cleans_nothing(server);
-    }
-    is_enough
+        && session.loan.inspection.reset().is_empty()
 }
 
-/// Notes that this inspection has cleaned nothing.
-fn cleans_nothing(server: &mut Server) {
+/// Makes this inspection leave the settings as they are.
+fn leave_out_clean(server: &mut Server) {
     if let Some(settling) = server.settling_mut() {
         settling.cleans = false;
     }

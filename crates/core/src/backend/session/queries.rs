@@ -60,7 +60,8 @@ impl InternalAnswer {
             Self::Backends(counted) => counted.take(row),
             Self::Processes(search) => search.found.extend(process(row)),
             Self::Lookup(lookup) => lookup.take(row),
-            Self::Clean(cleaned) => *cleaned = Cleaned::of_row(row).or(cleaned.take()),
+            // The last row counts.
+            Self::Clean(cleaned) => *cleaned = Cleaned::of_row(row),
             Self::Baseline(rows) => rows.extend(columns(row)),
         }
     }
