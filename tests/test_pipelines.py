@@ -51,14 +51,16 @@ def pooler_seconds(pid, threads=""):
 
 
 def stand_by(client, pid, done, sender, threads):
-    """Sends queries repeatedly. Reports the longest wait, and the largest CPU time of the pooler during one of them."""
-    longest = most = 0.0
+    """Sends queries repeatedly. Reports the longest wait, the one that 99 of 100 do not exceed, and the largest CPU time of
+    the pooler during one of them."""
+    waits, most = [], 0.0
     while not done.wait(0.002):
         before, started = pooler_seconds(pid, threads), time.monotonic()
         client.query("SELECT 1")
-        longest = max(longest, time.monotonic() - started)
+        waits.append(time.monotonic() - started)
         most = max(most, pooler_seconds(pid, threads) - before)
-    sender.send((longest, most))
+    waits.sort()
+    sender.send((waits[-1], waits[len(waits) * 99 // 100], most))
 
 
 class Bystander:
@@ -88,7 +90,7 @@ class Bystander:
     def __exit__(self, *_):
         self.done.set()
         if self.receiver.poll(60):
-            self.longest, self.most = self.receiver.recv()
+            self.longest, self.usual, self.most = self.receiver.recv()
         self.process.join()
 
 
@@ -96,21 +98,26 @@ class Bystander:
 @BOTH_MODES
 @pytest.mark.parametrize("shape", PIPELINES)
 def test_a_long_pipeline_costs_no_more_than_its_messages(start_pooler, newest_pg, state, shape, record_property):
-    """Elapsed time has room for a busy machine; the pooler's own time has not: it was 1 to 16 s, and others waited for
-    0.4 to 13 s of it."""
+    """At most twice the time of a direct connection, and others wait for at most 20 ms. A busy machine gets three attempts
+    for these two, but none for the pooler's own time: it was 1 to 16 s, and others waited for 0.4 to 13 s of it."""
     parts, ends = PIPELINES[shape]
     pooler = start_pooler(newest_pg, workers=1, session_state=state)
-    with newest_pg.raw(timeout=60) as client:
-        alone = play(client, parts, ends)
-    with pooler.raw(timeout=60) as client, Bystander(pooler) as bystander:
-        before = pooler_seconds(pooler.pid)
-        pooled = play(client, parts, ends)
-        cost = pooler_seconds(pooler.pid) - before
+    for _ in range(3):
+        with newest_pg.raw(timeout=60) as client:
+            alone = play(client, parts, ends)
+        with pooler.raw(timeout=60) as client, Bystander(pooler) as bystander:
+            before = pooler_seconds(pooler.pid)
+            pooled = play(client, parts, ends)
+            cost = pooler_seconds(pooler.pid) - before
+        if pooled < 2 * alone + 0.1 and bystander.usual < MOST_WAITED:
+            break
     record_property("figures", f"{shape}, {state}: {pooled / alone:.1f} x direct ({alone:.2f} s),"
-                               f" pooler's CPU {cost:.2f} s, bystander {bystander.longest * 1000:.0f} ms,"
+                               f" pooler's CPU {cost:.2f} s, bystander {bystander.usual * 1000:.0f} ms,"
+                               f" once {bystander.longest * 1000:.0f} ms,"
                                f" of the pooler's CPU {bystander.most * 1000:.1f} ms")
     assert cost < 0.7
-    assert pooled < 3 * alone + 1
+    assert pooled < 2 * alone + 0.1
+    assert bystander.usual < MOST_WAITED
     assert bystander.most < MOST_WAITED
     assert bystander.longest < 0.4
 

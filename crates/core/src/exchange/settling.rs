@@ -1,8 +1,9 @@
-//! The end of a request after which ReadyForQuery has to wait for an inspection, as after LISTEN.
+//! The end of a request, and the inspections that follow from it.
 //!
-//! Usually pgweir sends ReadyForQuery at once and inspects the session later (`kept`). Here it holds back the client's
-//! ReadyForQuery while it inspects the session. The session state that the inspection finds becomes part of the
-//! client's context, or pins the client to this server connection.
+//! Usually pgweir sends ReadyForQuery at once and inspects the session later, when another client needs the server
+//! (`kept`). After some requests, such as LISTEN, it holds back the client's ReadyForQuery while it inspects the
+//! session. In both cases, the session state that the inspection finds becomes part of the client's context, or pins the
+//! client to this server connection.
 
 use pgweir_wire::MessageWriter;
 

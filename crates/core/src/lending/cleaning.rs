@@ -1,5 +1,5 @@
-//! Cleans a server whose client has left: ends the client's requests and removes its session state, before another
-//! client gets the server. A server that can't be cleaned is closed.
+//! Cleans a server that its client gives back or has left: ends the client's requests and removes its session state,
+//! before another client gets the server. A server that can't be cleaned is closed.
 
 use pgweir_config::Unclean;
 use pgweir_wire::{MessageWriter, tag::frontend};
