@@ -1,8 +1,9 @@
 //! Inspections: queries that read the session state of a server.
 //!
 //! An inspection reads only state that may have changed. It compares parameters with their values in a session that has
-//! set none ([`Baseline`]). If this comparison is not enough, the inspection reads `pg_settings`, which costs several
-//! times as much.
+//! set none ([`Baseline`]). If a value differs that the client is not known to have set, a second query reads `pg_settings`:
+//! either code that pgweir can't read has set the parameter, or its default has changed. This query costs several times
+//! as much.
 
 use std::{collections::BTreeSet, sync::Arc};
 
