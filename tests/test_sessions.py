@@ -274,3 +274,44 @@ def test_functions_that_run_without_being_named(start_pooler, newest_pg, name, i
     finally:
         newest_pg.run(f"{drop}; DROP TABLE left_table; DROP FUNCTION left_of;"
                       "REVOKE CREATE ON DATABASE app FROM trusty", dbname="app")
+
+
+# The beginning of the query that takes several times as long as a comparison with the defaults.
+LISTS_SETTINGS = "FROM pg_catalog.pg_settings WHERE source"
+
+
+def test_inspections_do_not_list_all_parameters(start_pooler, private_pg):
+    """A function sets parameters to ever new values, whose defaults stay the same. The values move with the client."""
+    made = ("CREATE FUNCTION set_tenant(t text) RETURNS void LANGUAGE plpgsql AS $$ BEGIN"
+            " EXECUTE format('SET search_path = %I, public', t); EXECUTE format('SET work_mem = %L', t || '000kB'); END $$")
+    private_pg.run(made, dbname="app")
+    private_pg.run("ALTER DATABASE app SET log_statement = 'all'; ALTER DATABASE app SET log_min_messages = 'log'")
+    pooler = start_pooler(private_pg, default_pool_size=1, workers=1, max_pinned=0)
+    with pooler.raw() as client, pooler.raw() as other:
+        def value_of_tenant(number):
+            client.query(f"SELECT set_tenant('{number}')")
+            assert other.value("SELECT concat_ws(' ', current_setting('search_path'), current_setting('work_mem'))") == '"$user", public 4MB'
+            return client.value("SELECT concat_ws(' ', current_setting('search_path'), current_setting('work_mem'))")
+        # A server's first inspection reads the defaults of all parameters.
+        assert value_of_tenant(1) == '"1", public 1000kB'
+        before = private_pg.log.read_text().count(LISTS_SETTINGS)
+        for number in range(2, 6):
+            assert value_of_tenant(number) == f'"{number}", public {number}000kB'
+        log = private_pg.log.read_text()
+        assert "SET LOCAL search_path TO DEFAULT" in log
+        assert log.count(LISTS_SETTINGS) == before
+        # The default changes, so that the comparison shows nothing any more.
+        private_pg.run("ALTER SYSTEM SET work_mem = '5MB'")
+        private_pg.run("SELECT pg_reload_conf()")
+        machine.wait_until(lambda: private_pg.value("SHOW work_mem") == "5MB", what="the default has changed")
+        client.query("SELECT set_tenant('6')")
+        assert other.value("SHOW work_mem") == "5MB"
+        assert client.value("SHOW work_mem") == "6000kB"
+        client.query("RESET work_mem")
+        assert other.value("SHOW work_mem") == "5MB"
+        assert client.value("SHOW work_mem") == "5MB"
+        client.query("SELECT set_tenant('7')")
+        client.query("SET search_path = DEFAULT")
+        assert other.value("SHOW search_path") == '"$user", public'
+        assert client.value("SELECT concat_ws(' ', current_setting('search_path'), current_setting('work_mem'))") == '"$user", public 7000kB'
+        assert pooler.console("SHOW PINS") == []

@@ -1,9 +1,9 @@
 //! Inspections: queries that read the session state of a server.
 //!
 //! An inspection reads only state that may have changed. It compares parameters with their values in a session that has
-//! set none ([`Baseline`]). If a value differs that the client is not known to have set, a second query reads `pg_settings`:
-//! either code that pgweir can't read has set the parameter, or its default has changed. This query costs several times
-//! as much.
+//! set none ([`Baseline`]). If a value differs that the client is not known to have set, either code that pgweir can't read
+//! has set the parameter, or its default has changed: a second query reads the defaults of these parameters. If they have
+//! changed, or can't be read, a third one reads `pg_settings`, which costs several times as much.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -121,35 +121,31 @@ impl Exchange<'_> {
             mut probe,
             mut state,
             reported,
-            unexplained: doubted,
+            unexplained: listed_for,
             mut result,
             bytes: _,
         } = *answers;
         if !reported && !result.has_failed() && is_incomplete(&probe, &state) {
             result = Inspection::Failed;
         }
-        take_shown(&mut state, &probe.all);
-        if let Some(doubted) = doubted {
-            doubted.settle(&state, server);
+        let defaults = take_shown(&mut state, &probe.all);
+        if let Some(unexplained) = listed_for {
+            unexplained.settle(&state, server);
         }
-        if !result.has_failed()
-            && let AllSettings::Compared(baseline) = &probe.all
+        if let AllSettings::Compared(baseline) = &probe.all
+            && (!result.has_failed() || !probe.defaults_of.is_empty())
         {
             let context = client.context.as_deref();
-            let unexplained = unexplained(context, &state, &probe.names, baseline);
-            if !unexplained.is_empty() {
+            let has_failed = result.has_failed() || defaults.len() != probe.defaults_of.len();
+            let unexplained = match has_failed {
+                true => probe.defaults_of.clone(),
+                false => unexplained(context, &state, &probe, baseline, &defaults),
+            };
+            if has_failed || !unexplained.is_empty() {
                 // Either the client has set these parameters, or their defaults have changed: a further query decides
                 // that.
-                let doubted = UnexplainedParameters {
-                    baseline: Arc::clone(baseline),
-                    names: unexplained,
-                };
+                let answers = InspectionAnswers::explaining(probe, unexplained);
                 server.session.settings.forget_baseline();
-                probe.all = AllSettings::Listed;
-                let answers = InspectionAnswers {
-                    unexplained: Some(doubted),
-                    ..probe.into()
-                };
                 return self.ask_state(conn, None, answers, out);
             }
             server.session.settings.set_baseline(Arc::clone(baseline));
@@ -192,6 +188,32 @@ pub(crate) fn take_answer(server: &mut Server, row: &[u8]) {
     }
 }
 
+impl InspectionAnswers {
+    /// Begins the query that follows a comparison with the baseline which left these parameters unexplained. It reads
+    /// their defaults; if that has been tried, or can't be done, it lists the parameters that the session has set.
+    fn explaining(mut probe: Probe, names: Vec<Vec<u8>>) -> Self {
+        let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.');
+        let AllSettings::Compared(baseline) = &probe.all else {
+            return probe.into();
+        };
+        let may_show = |name: &Vec<u8>| baseline.is_plain(name) && name.iter().all(is_word);
+        if probe.defaults_of.is_empty() && names.iter().all(may_show) {
+            probe.defaults_of = names;
+            return probe.into();
+        }
+        let unexplained = UnexplainedParameters {
+            baseline: Arc::clone(baseline),
+            names,
+        };
+        probe.all = AllSettings::Listed;
+        probe.defaults_of = Vec::new();
+        Self {
+            unexplained: Some(unexplained),
+            ..probe.into()
+        }
+    }
+}
+
 impl UnexplainedParameters {
     /// Confirms the baseline if the session has set all of these parameters.
     fn settle(self, state: &State, server: &mut Server) {
@@ -202,20 +224,24 @@ impl UnexplainedParameters {
     }
 }
 
-/// Returns the parameters that differ from the baseline, and that the client is not known to have set. Custom
-/// parameters (`customs`) do not count: no baseline contains them. A parameter that only superusers may set is queried
-/// each time.
+/// Returns the parameters that differ from the baseline, and that the client is not known to have set. It has set them if
+/// their `defaults` are those of the baseline. Custom parameters do not count: no baseline contains them. A parameter
+/// that only superusers may set is queried each time.
 fn unexplained(
     context: Option<&Context>,
     state: &State,
-    customs: &[Box<[u8]>],
+    probe: &Probe,
     baseline: &Baseline,
+    defaults: &[Vec<u8>],
 ) -> Vec<Vec<u8>> {
+    let has_same_default = |name: &[u8]| {
+        let mut defaults = probe.defaults_of.iter().zip(defaults);
+        defaults.any(|(of, default)| of == name && baseline.get(of) == Some(default))
+    };
     let is_known = |name: &[u8], value: &[u8]| {
         is_identity(name)
-            || customs
-                .iter()
-                .any(|custom| custom.eq_ignore_ascii_case(name))
+            || (probe.names.iter()).any(|custom| custom.eq_ignore_ascii_case(name))
+            || has_same_default(name)
             || baseline.is_plain(name)
                 && context.is_some_and(|context| context.wanted.get(name) == Some(value))
     };
@@ -232,11 +258,16 @@ fn is_incomplete(probe: &Probe, state: &State) -> bool {
     is_first && (lacks_shown || probe.summary && state.summary.is_none())
 }
 
-/// Adds the values that were read one by one to the settings, if the session has set them.
-fn take_shown(state: &mut State, all: &AllSettings) {
-    let shown = std::mem::take(&mut state.shown);
+/// Adds the values that were read one by one to the settings, if the session has set them. Returns the defaults that
+/// were read of other parameters.
+fn take_shown(state: &mut State, all: &AllSettings) -> Vec<Vec<u8>> {
+    let mut shown = std::mem::take(&mut state.shown);
+    let defaults = match all {
+        AllSettings::Compared(_) if shown.len() > SHOWN.len() => shown.split_off(SHOWN.len()),
+        _ => Vec::new(),
+    };
     let Some((present, usual)) = shown.split_at_checked(SHOWN.len()) else {
-        return;
+        return defaults;
     };
     for (at, (name, present)) in SHOWN.iter().zip(present).enumerate() {
         let usual = match all {
@@ -249,6 +280,7 @@ fn take_shown(state: &mut State, all: &AllSettings) {
                 .push((name.as_bytes().to_vec(), present.clone()));
         }
     }
+    defaults
 }
 
 /// Returns the probe for the state that an inspection has only counted.

@@ -28,6 +28,8 @@ pub struct Probe {
     /// Parameters that are read by name, whether they were set or not: custom parameters, which no list contains, and
     /// those that a text has named.
     pub names: Vec<Box<[u8]>>,
+    /// Parameters whose defaults are read, too. Setting a parameter to its default may fail in a session.
+    pub defaults_of: Vec<Vec<u8>>,
     /// Whether the query fails if a value is too long to be read; otherwise the value is left out.
     pub must_fit: bool,
     /// Whether to read the [`Summary`](super::Summary): temporary objects, cursors WITH HOLD, session-level advisory
@@ -136,6 +138,11 @@ impl Probe {
         }
         if self.statements {
             parts.push(statements());
+        }
+        for name in &self.defaults_of {
+            for [before, behind] in [["SET LOCAL ", " TO DEFAULT"], ["SHOW ", ""]] {
+                parts.push([before.as_bytes(), name, behind.as_bytes()].concat());
+            }
         }
         if self.channels {
             let [open, close] = ESCAPED;
