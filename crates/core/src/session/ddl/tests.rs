@@ -1,0 +1,203 @@
+use super::*;
+
+fn database() -> Certificates {
+    let rows: [[&str; 4]; 8] = [
+        ["e", "utf8", "", ""],
+        ["r", "orders", "", ""],
+        ["r", "serials", "", "SEQUENCE"],
+        ["r", "audited", "", "SETTING OPAQUE"],
+        ["f", "clean", "", ""],
+        ["f", "dirty", "SETTING OPAQUE", ""],
+        ["f", "dynamic", "OPAQUE TEMP UNREAD", ""],
+        ["f", "makes_tables", "OPAQUE TEMP", ""],
+    ];
+    Certificates::from_rows(1, rows.iter().map(|row| row.map(str::as_bytes)))
+}
+
+#[track_caller]
+fn check(change: Change, texts: &[&str]) {
+    for text in texts {
+        let found = catalog_change(text.as_bytes(), Dialect::Utf8, &database());
+        assert_eq!(found, change, "{text}");
+    }
+}
+
+#[test]
+fn no_ddl() {
+    check(
+        Change::No,
+        &[
+            "",
+            ";",
+            "SELECT 1",
+            "-- create\nSELECT 'create'",
+            "BEGIN; INSERT INTO audited VALUES (1); COMMIT",
+            "SELECT dirty() FROM pg_class",
+            "(SELECT 1) UNION SELECT 2",
+            "ROLLBACK PREPARED 'x'",
+            "SET x = 1",
+        ],
+    );
+}
+
+#[test]
+fn quiet_ddl() {
+    check(
+        Change::Quiet,
+        &[
+            "CREATE TABLE t (a int PRIMARY KEY, b text DEFAULT upper('x') CHECK (b <> ''))",
+            "create temp table t as select * from orders",
+            "CREATE UNLOGGED TABLE IF NOT EXISTS s.t (LIKE orders INCLUDING ALL) INHERITS (orders)",
+            "CREATE TABLE p PARTITION OF orders FOR VALUES IN (1)",
+            "CREATE UNIQUE INDEX CONCURRENTLY ON orders (lower(a)) WHERE b",
+            "CREATE OR REPLACE VIEW v AS SELECT clean(), * FROM orders",
+            "CREATE MATERIALIZED VIEW m AS SELECT 1",
+            "CREATE SEQUENCE q; CREATE SCHEMA s AUTHORIZATION x; CREATE ROLE r LOGIN",
+            "ALTER TABLE orders ADD COLUMN c int, RENAME TO other",
+            "ALTER TABLE orders ADD FOREIGN KEY (a) REFERENCES other ON DELETE CASCADE",
+            "DROP TABLE audited; DROP FUNCTION dirty()",
+            "COMMENT ON TABLE orders IS 'x'",
+            "GRANT SELECT ON orders TO r",
+            "BEGIN; CREATE TABLE t (); COMMIT",
+            "VACUUM (ANALYZE) orders",
+            "REFRESH MATERIALIZED VIEW m",
+        ],
+    );
+}
+
+#[test]
+fn ddl_that_makes_no_code() {
+    check(
+        Change::Tables,
+        &[
+            "CREATE TABLE t (a serial)",
+            "CREATE TABLE t (a \"serial\")",
+            "ALTER TABLE orders ADD b \"bigserial\"",
+            "CREATE TABLE t (a int GENERATED ALWAYS AS IDENTITY)",
+            "CREATE TABLE t (a int DEFAULT nextval('q'))",
+            "CREATE TABLE t (a int DEFAULT dirty())",
+            "CREATE TABLE t (a int DEFAULT \"dirty\"())",
+            "CREATE TABLE t (LIKE serials)",
+            "CREATE TABLE t () INHERITS (audited)",
+            "CREATE TABLE dirty ()",
+            "CREATE TABLE t AS EXECUTE p",
+            "CREATE VIEW v AS SELECT * FROM audited",
+            "ALTER TABLE orders ENABLE ROW LEVEL SECURITY",
+            "CREATE INDEX ON orders (dirty(a))",
+            "ALTER TABLE audited RENAME TO harmless",
+            "ALTER TABLE orders RENAME TO audited",
+            "ALTER TABLE orders ALTER a ADD GENERATED ALWAYS AS IDENTITY",
+            "ALTER TABLE orders ALTER a SET DEFAULT dirty()",
+            "VACUUM audited",
+            "ANALYSE audited",
+            "SELECT makes_tables()",
+            "CREATE TABLE t AS SELECT makes_tables()",
+        ],
+    );
+}
+
+#[test]
+fn ddl_that_may_change_anything() {
+    check(
+        Change::Any,
+        &[
+            "CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+            "CREATE OR REPLACE PROCEDURE p() LANGUAGE sql AS ''",
+            "UPDATE pg_proc SET prosrc = 'SELECT 2'",
+            "WITH a AS (DELETE FROM pg_catalog.\"pg_trigger\") SELECT 1",
+            "CREATE TRIGGER t BEFORE INSERT ON orders EXECUTE FUNCTION clean()",
+            "CREATE RULE r AS ON INSERT TO orders DO ALSO SELECT 1",
+            "CREATE POLICY p ON orders USING (true)",
+            "CREATE OPERATOR ### (procedure = clean)",
+            "CREATE CAST (int AS text) WITH FUNCTION clean(int)",
+            "CREATE TYPE t AS (a int)",
+            "CREATE DOMAIN d AS int",
+            "CREATE AGGREGATE a (int) (sfunc = int4pl, stype = int)",
+            "CREATE EXTENSION dblink",
+            "CREATE EVENT TRIGGER e ON ddl_command_end EXECUTE FUNCTION clean()",
+            "CREATE FOREIGN TABLE t () SERVER s",
+            "CREATE CONSTRAINT TRIGGER t AFTER INSERT ON orders EXECUTE FUNCTION clean()",
+            "CREATE SCHEMA s CREATE VIEW v AS SELECT 1",
+            "CREATE VIEW v AS SELECT * FROM pg_settings",
+            "CREATE VIEW v AS SELECT current_setting('a.b')",
+            "CREATE MATERIALIZED VIEW v AS SELECT \"current_user\"",
+            "CREATE OR REPLACE VIEW v AS SELECT * FROM pg_tables",
+            "CREATE TABLE aaaaaaaaaabbbbbbbbbbccccccccccddddddddddeeeeeeeeeeffffffffffgggg ()",
+            "CREATE TABLE U&\"\\0064irty\" ()",
+            "ALTER FUNCTION clean() SET search_path = ''",
+            "ALTER TYPE t ADD ATTRIBUTE b int",
+            "ALTER DOMAIN d ADD CHECK (true)",
+            "ALTER EXTENSION e UPDATE",
+            "COMMIT PREPARED 'x'",
+            "DO $$BEGIN END$$",
+            "CALL p()",
+            "SELECT dynamic()",
+            "SELECT \"dynamic\"()",
+            "IMPORT FOREIGN SCHEMA s FROM SERVER x INTO y",
+            "VACUUM",
+            "VACUUM FULL",
+            "VACUUM (FULL, ANALYZE off)",
+            "vacuum full freeze verbose analyze",
+            "ANALYZE VERBOSE",
+            "ANALYSE",
+            "REINDEX INDEX i",
+            "REINDEX (VERBOSE) INDEX i",
+            "REINDEX SCHEMA s",
+            "REINDEX SYSTEM d",
+            "REINDEX DATABASE CONCURRENTLY d",
+            "CLUSTER VERBOSE",
+            "REPACK",
+            "REPACK (VERBOSE) USING INDEX",
+            "SELECT 1; CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+            "CREATE TABLE t (); CREATE TRIGGER t BEFORE INSERT ON orders EXECUTE FUNCTION clean()",
+            "SOMETHING new",
+            "SELECT 'open",
+        ],
+    );
+}
+
+#[test]
+fn nothing_is_quiet_where_every_text_is_opaque() {
+    let unknown = database().outdated(2);
+    let found = |text: &str| catalog_change(text.as_bytes(), Dialect::Utf8, &unknown);
+    assert_eq!(found("CREATE TABLE t ()"), Change::Any);
+    assert_eq!(found("DROP TABLE t"), Change::Any);
+    let by_tables = database().outdated_by_tables(2);
+    for text in ["CREATE TABLE t ()", "DROP TABLE t"] {
+        let found = catalog_change(text.as_bytes(), Dialect::Utf8, &by_tables);
+        assert_eq!(found, Change::Tables, "{text}");
+    }
+    assert_eq!(found("SELECT 1"), Change::No);
+    assert_eq!(
+        found("SELECT dynamic()"),
+        Change::Any,
+        "what was known counts"
+    );
+}
+
+#[test]
+fn words_in_texts_that_are_not_read() {
+    let found = |text: &str| catalog_change(text.as_bytes(), Dialect::Unreadable, &database());
+    assert_eq!(found("select '\\' ; create table t ()"), Change::Any);
+    assert_eq!(found("DO$$x$$"), Change::Any);
+    assert_eq!(found("update t set created = 1 where doing"), Change::No);
+    for text in [
+        "select dynamic(1)",
+        "select \"Dynamic\"(1)",
+        "select U&\"dyn!0061mic\" uescape '!' (1)",
+        "select * from ts_stat('x')",
+    ] {
+        assert_eq!(found(text), Change::Any, "{text}");
+    }
+}
+
+#[test]
+fn a_name_that_words_do_not_find() {
+    for name in ["gr\u{fc}n", "a b", &"x".repeat(63)] {
+        let row = ["f", name, "OPAQUE TEMP", ""].map(str::as_bytes);
+        let certificates = Certificates::from_rows(1, [row]);
+        let change = |dialect| catalog_change(b"select 1", dialect, &certificates);
+        assert_eq!(change(Dialect::Unreadable), Change::Any, "{name}");
+        assert_eq!(change(Dialect::Utf8), Change::No, "{name}");
+    }
+}
