@@ -132,6 +132,24 @@ def test_quiet_ddl_invalidates_no_certificate(alias_pooler):
     assert int(before) >= 1
 
 
+def test_code_without_ddl_invalidates_no_certificate(alias_pooler, newest_pg):
+    newest_pg.run("CREATE PROCEDURE calls() LANGUAGE plpgsql AS 'BEGIN PERFORM 1; END'", dbname="app")
+    try:
+        read(alias_pooler)
+        before = catalog(alias_pooler, "app")["readings"]
+        with alias_pooler.connect() as db:
+            for text in ("DO 'BEGIN END'", "CALL calls()", "DO $$ BEGIN INSERT INTO hit VALUES (1); END $$ LANGUAGE plpgsql",
+                         "DO LANGUAGE plpgsql 'BEGIN PERFORM set_config(''app.a'', ''x'', false); END'"):
+                db.execute("BEGIN")
+                db.execute(text)
+                assert catalog(alias_pooler, "app")["state"] == "known", text
+                db.execute("COMMIT")
+                assert catalog(alias_pooler, "app")["state"] == "known", text
+        assert catalog(alias_pooler, "app")["readings"] == before
+    finally:
+        newest_pg.run("DROP PROCEDURE calls", dbname="app")
+
+
 @pytest.mark.parametrize("text", [
     "CREATE TABLE loud (a serial)", "CREATE TABLE loud (a int GENERATED ALWAYS AS IDENTITY)",
     "CREATE FUNCTION loud() RETURNS int LANGUAGE sql AS 'SELECT 1'", "CREATE DOMAIN loud AS int",

@@ -5,4 +5,4 @@ from leaks import attack, bodies, changed, forms, late, newer, objects, protocol
 CLASSES = (texts.CLASSES | bodies.CLASSES | objects.CLASSES | protocol.CLASSES | changed.CLASSES
            | forms.CLASSES | newer.CLASSES | attack.CLASSES | late.CLASSES
            | undone.CLASSES | tenants.CLASSES)
-RARE = (set(forms.CLASSES) | set(attack.CLASSES) | set(tenants.CLASSES)) - forms.FOUND - attack.FOUND - tenants.USUAL
+RARE = (set(forms.CLASSES) | set(attack.CLASSES) | set(tenants.CLASSES)) - forms.FOUND - attack.FOUND - tenants.USUAL | {"DDL by DO"}

@@ -168,6 +168,7 @@ def unseen(words, *says, setup="", **more):
                 + keeper(name="{x}_g").replace("CREATE", "CREATE OR REPLACE", 1) + "$e$; RETURN 1; END $o$;" + setup, **more)
 
 
+PROCEDURE = "CREATE PROCEDURE {x}_p() LANGUAGE plpgsql AS 'BEGIN PERFORM {x}_ddl(); END';"
 LATER = ...  # other clients have used the server meanwhile
 DEALLOCATE = Query("DEALLOCATE {x}_p")
 HIDDEN_PREPARE = Query("DO $$ BEGIN EXECUTE 'PREPARE {x}_p AS SELECT {x}' || '_ddl()'; END $$")
@@ -191,7 +192,47 @@ BY_CODE = [
     unseen("in a statement of the protocol", Wire(lambda names: parse(names.sql("SELECT {x}_ddl()"), "s") + SYNC), LATER,
            Wire(lambda names: bind(name="s") + execute() + SYNC)),
     unseen("in a text of 300 kB", Query(f"SELECT /*{'x' * 300000}*/ {{x}}_ddl()")),
+    unseen("in DO", Query("DO $$ BEGIN PERFORM {x}_ddl(); END $$")),
+    unseen("in a procedure", Query("CALL {x}_p()"), setup=PROCEDURE),
+    unseen("in an argument of CALL", Query("CALL {x}_p({x}_ddl())"),
+           setup="CREATE PROCEDURE {x}_p(int) LANGUAGE sql AS 'SELECT 1';"),
     unseen("in a FunctionCall", Wire(lambda names: function_call(names.oid("'{x}_ddl'::regproc"), ()))),
+]
+
+LONG = "{x}_" + 70 * "a"
+TRIGGERED = ("CREATE FUNCTION {x}_c() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM {x}_ddl(); RETURN NEW; END';"
+             " CREATE TABLE {x}_t (a int); CREATE TRIGGER t BEFORE INSERT ON {x}_t FOR EACH ROW EXECUTE FUNCTION {x}_c();"
+             " CREATE VIEW {x}_v AS SELECT a FROM {x}_t; GRANT ALL ON {x}_t, {x}_v TO PUBLIC;")
+
+
+def do(words, block, setup="", language="", **more):
+    return unseen("in DO, " + words, Query(f"DO $d$ {block} $d$ {language}"), setup=setup, **more)
+
+
+BY_DO = [
+    do("by a trigger", "BEGIN INSERT INTO {x}_t VALUES (1); END", TRIGGERED, "LANGUAGE plpgsql"),
+    do("by a view's trigger", "BEGIN INSERT INTO \"{x}_v\" VALUES (1); END", TRIGGERED),
+    do("by a view", "BEGIN PERFORM * FROM {x}_v; END", "CREATE VIEW {x}_v AS SELECT {x}_ddl(); GRANT SELECT ON {x}_v TO PUBLIC;"),
+    do("by a default", "BEGIN INSERT INTO {x}_t DEFAULT VALUES; END",
+       "CREATE TABLE {x}_t (a int DEFAULT {x}_ddl()); GRANT ALL ON {x}_t TO PUBLIC;"),
+    do("in a declaration", "DECLARE a int := {x}_ddl(); BEGIN END"),
+    do("in an exception", "BEGIN PERFORM 1/0; EXCEPTION WHEN OTHERS THEN PERFORM {x}_ddl(); END"),
+    do("behind a label and a comment", "<<a>> BEGIN /* /* ' */ */ PERFORM -- '\n {x}_ddl(); END a"),
+    do("by a name with an escape", "BEGIN PERFORM U&\"{x}!005fddl\" UESCAPE '!' (); END"),
+    do("by a name that is too long", "BEGIN PERFORM " + LONG + "(); END",
+       "CREATE FUNCTION " + LONG + "() RETURNS int LANGUAGE sql AS 'SELECT {x}_ddl()';"),
+    do("between backslashes", "BEGIN PERFORM '\\', {x}_ddl(), '\\'; END"),
+    do("by CALL", "BEGIN CALL {x}_p(); END", PROCEDURE),
+    do("by a cast", "BEGIN PERFORM 1::{x}_d; END", "CREATE DOMAIN {x}_d AS int CHECK ({x}_ddl() = VALUE);", alone=True),
+    do("by code in a string", "BEGIN EXECUTE 'SELECT {x}' || '_ddl()'; END"),
+    unseen("in DO as a plain string", Query("DO 'BEGIN PERFORM ''x'', {x}_ddl(); END' LANGUAGE plpgsql")),
+    unseen("in DO as an escape string", Query("DO LANGUAGE plpgsql E'BEGIN PERFORM {x}\\x5fddl(); END'")),
+    unseen("in a name that is too long", Query(f"SELECT {LONG}()"),
+           setup="CREATE FUNCTION " + LONG + "() RETURNS int LANGUAGE sql AS 'SELECT {x}_ddl()';"),
+    unseen("in a procedure that has just been made", Query(
+        "CREATE OR REPLACE PROCEDURE {x}_q() LANGUAGE plpgsql AS 'BEGIN PERFORM {x}_ddl(); END'"), Query("CALL {x}_q()")),
+    unseen("in a procedure that was made in the same Query", Query(
+        "CREATE OR REPLACE PROCEDURE {x}_q() LANGUAGE plpgsql AS 'BEGIN PERFORM {x}_ddl(); END'; CALL {x}_q()")),
 ]
 
 PREPARE_LOCK = Query("PREPARE {x}_p AS SELECT pg_advisory_lock(7)")
@@ -264,6 +305,6 @@ SEQUENCES = [
 ]
 
 CLASSES = {"errors and rollbacks": ERRORS, "procedures": PROCEDURES, "clients that leave": DEPARTED,
-           "messages of the protocol": MESSAGES, "DDL that is not seen": DDL, "DDL by code": BY_CODE,
+           "messages of the protocol": MESSAGES, "DDL that is not seen": DDL, "DDL by code": BY_CODE, "DDL by DO": BY_DO,
            "statements of SQL in messages": OF_SQL, "hostile settings": HOSTILE,
            "sequences": SEQUENCES}

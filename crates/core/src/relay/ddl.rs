@@ -48,7 +48,9 @@ impl ClientMessages<'_> {
 
     fn begin_ddl(&mut self, change: Change) {
         let catalog = &self.server.shared.catalog;
-        if change >= Change::Tables {
+        // Without valid certificates, nothing but a call of code is quiet, and its code may be new.
+        let may_be_new = change == Change::Quiet && self.certificates.may_have_new_code();
+        if change >= Change::Tables || may_be_new {
             // A text with unknown effects may prepare statements as well.
             self.server.session.client_names.hide();
             self.server.session.clean.demand_rights();

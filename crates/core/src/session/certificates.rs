@@ -24,6 +24,7 @@ use std::{
     sync::Arc,
 };
 
+pub(super) use body::block_effects;
 use declared_types::DeclaredTypes;
 pub use declared_types::MadeNames;
 pub use facts::{FACT_MAX, Facts, Identity};
@@ -131,6 +132,8 @@ struct DdlCode {
     has_code: bool,
     /// Whether one of them has a name that only a tokenizer can find in a text.
     has_odd_name: bool,
+    /// Whether the language of the name `plpgsql` is another one.
+    has_other_plpgsql: bool,
 }
 
 /// A function or relation that is not certified, as shown to administrators.
@@ -373,6 +376,11 @@ impl Certificates {
     #[must_use]
     pub fn has_odd_ddl_name(&self) -> bool {
         self.known.ddl.has_odd_name
+    }
+
+    /// Returns whether another language than PL/pgSQL has its name.
+    pub(crate) fn has_other_plpgsql(&self) -> bool {
+        self.known.ddl.has_other_plpgsql
     }
 
     /// Returns the effects of a call of the function with this OID.

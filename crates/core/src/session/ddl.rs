@@ -28,17 +28,26 @@
 //! - **CREATE** and **ALTER** of ROLE, USER, GROUP and DATABASE. No function belongs to these objects.
 //!
 //! Never quiet are functions, procedures, aggregates, triggers, rules, policies, operators, casts, types, domains,
-//! extensions, languages, foreign tables, DO, CALL and COMMIT PREPARED; any statement that is not listed; and any text that
-//! pgweir can't split into tokens with certainty.
+//! extensions, languages, foreign tables and COMMIT PREPARED; any statement that is not listed; and any text that pgweir
+//! can't split into tokens with certainty.
+//!
+//! **CALL** changes what the procedure and the other names in the statement change. **DO** changes what its block of
+//! PL/pgSQL changes: the block is read as the body of a function is. A block that pgweir can't read with certainty may
+//! change anything. While certificates are invalid, the procedure may be new, and the facts that are being read may miss
+//! what it changes: then the text counts as quiet, and the catalog decides what the next facts are worth
+//! (`Catalog::finish`).
 //!
 //! Between the examination of a quiet text and the end of its transaction, other DDL may make one of its words
 //! uncertified. The catalog then counts the quiet transaction as DDL (`Catalog::quiet_begins`).
 
+use std::borrow::Cow;
+
 use super::{
     Certificates, Dialect, Effects,
-    scan::DdlWords,
+    certificates::block_effects,
+    scan::{DdlWords, may_change_catalog},
     sql::{
-        NAME_MAX, builtin_effects,
+        CHANGE, NAME_MAX, builtin_effects,
         pieces::{BEFORE_KIND, Piece, pieces, writes_to_catalogs},
         reads_session,
     },
@@ -64,6 +73,8 @@ const PLAIN: [&str; 37] = words(
      insert listen load lock merge move notify release reset savepoint select set show start table \
      truncate unlisten update values with prepare commit rollback execute wait",
 );
+/// Words that begin statements of nothing but code.
+const CODE: [&str; 2] = words("call do");
 /// Kinds of objects whose CREATE is quiet if all words are harmless.
 const CREATED_QUIETLY: [&str; 9] =
     words("table index view sequence materialized role user group database");
@@ -169,6 +180,13 @@ impl Reader<'_> {
         if commits_prepared || called == Change::Any || writes_to_catalogs(pieces) {
             return Change::Any;
         }
+        if is_first(&CODE) {
+            let in_block = match is_first(&["do"]) {
+                true => self.change_by_block(pieces),
+                false => Change::No,
+            };
+            return self.change_by_code(called.max(in_block));
+        }
         if is_first(&PLAIN) {
             return called;
         }
@@ -206,9 +224,42 @@ impl Reader<'_> {
         }
     }
 
+    /// Returns the change that CALL or DO makes whose words show this change.
+    fn change_by_code(&self, change: Change) -> Change {
+        match change {
+            _ if self.certificates.every_text_may_do_ddl() => Change::Any,
+            Change::No if self.certificates.may_have_new_code() => Change::Quiet,
+            Change::Tables if self.fires_unread_code => Change::Any,
+            change => change,
+        }
+    }
+
+    /// Returns the change that a DO makes.
+    fn change_by_block(&self, pieces: &[Piece<'_>]) -> Change {
+        let Some(block) = block_of_do(pieces) else {
+            return Change::Any;
+        };
+        // Strings in the block end where `standard_conforming_strings` says, and the block itself may set it.
+        let is_unread = block.contains(&b'\\')
+            || self.certificates.has_other_plpgsql()
+            || may_change_catalog(&block)
+            || block_effects(&block, self.utf8).contains(CHANGE);
+        if is_unread {
+            return Change::Any;
+        }
+        self.change_by_calls(&super::sql::pieces::pieces(&block).collect::<Vec<_>>())
+    }
+
     /// Returns the change that the functions make which the text names or reaches.
     fn change_by_calls(&self, pieces: &[Piece<'_>]) -> Change {
         let changes = pieces.iter().filter_map(Piece::name).map(|name| {
+            if !self.is_known(name) || name.contains(&b'"') {
+                // The catalog may have the name in other bytes.
+                return match self.certificates.has_ddl_code() {
+                    true => Change::Any,
+                    false => Change::No,
+                };
+            }
             let traces = self.certificates.any_word(name);
             let found = traces.read | traces.write;
             if !super::certificates::may_do_ddl(found) {
@@ -278,6 +329,46 @@ impl Reader<'_> {
     fn is_harmless(&self, name: &[u8]) -> bool {
         let traces = self.certificates.any_word(name);
         traces.read.is_empty() && traces.write.is_empty() && self.is_known(name)
+    }
+}
+
+/// Returns the block of a DO, if it is certain that the language is PL/pgSQL and where the block ends.
+fn block_of_do<'p>(pieces: &[Piece<'p>]) -> Option<Cow<'p, [u8]>> {
+    let is_plpgsql = |name: &Piece<'_>| match *name {
+        Piece::Word(_) => name.is("plpgsql"),
+        Piece::Quoted(name) | Piece::Text(name) => name == b"plpgsql",
+        _ => false,
+    };
+    let block = match pieces {
+        [_, block] => block,
+        [_, word, name, block] | [_, block, word, name]
+            if word.is("language") && is_plpgsql(name) =>
+        {
+            block
+        }
+        _ => return None,
+    };
+    match *block {
+        Piece::Text(text) if memchr::memchr(b'\'', text).is_some() => {
+            let mut parts = text.split(|&byte| byte == b'\'');
+            let mut block = parts.next()?.to_vec();
+            // Each quote is doubled, so there is an empty part between the two.
+            while let (Some(b""), Some(part)) = (parts.next(), parts.next()) {
+                block.push(b'\'');
+                block.extend_from_slice(part);
+            }
+            Some(block.into())
+        }
+        Piece::Text(text) => Some(text.into()),
+        Piece::Value(value) => {
+            let tag_len = 2 + value
+                .strip_prefix(b"$")?
+                .iter()
+                .position(|&byte| byte == b'$')?;
+            let (tag, rest) = value.split_at_checked(tag_len)?;
+            Some(rest.strip_suffix(tag)?.into())
+        }
+        _ => None,
     }
 }
 

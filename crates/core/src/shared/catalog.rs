@@ -342,9 +342,13 @@ impl Catalog {
             {
                 state.reading.count += 1;
                 self.others.is_any_read.store(true, Ordering::Release);
-                // Equal certificates are not replaced: replacing them would only invalidate what workers derived from
-                // them.
-                if state.certificates.id() != read.id() || state.reading.count == 1 {
+                if state.may_have_missed_changes(reading, &read) {
+                    // The next texts are examined by what is known of the code now.
+                    state.doubt();
+                    canonical.put(&mut state, read.outdated(0));
+                } else if state.certificates.id() != read.id() || state.reading.count == 1 {
+                    // Equal certificates are not replaced: replacing them would only invalidate what workers derived from
+                    // them.
                     canonical.put(&mut state, read);
                 }
             }

@@ -7,7 +7,7 @@
 
 use crate::session::{
     sql::{
-        CHANGE, Effects, NAME_MAX, affects_compilation, is_parameter_name,
+        CHANGE, Effects, NAME_MAX, affects_compilation, builtin_effects, is_parameter_name,
         pieces::{BEFORE_KIND, Piece, last_argument_is_true, pieces, writes_to_catalogs},
         shapes_plans,
     },
@@ -103,6 +103,19 @@ pub(super) fn read(
         Language::PlPgSql => reader.plpgsql_statements(),
     }
     reader.verdict
+}
+
+/// Returns the effects of a block of PL/pgSQL (DO) by itself, without those of users' functions and relations.
+pub(in crate::session) fn block_effects(source: &[u8], utf8: bool) -> Effects {
+    struct OwnNames;
+    impl Listener for OwnNames {
+        fn name(&mut self, name: &[u8]) -> Effects {
+            let builtin = builtin_effects(name).unwrap_or_default();
+            builtin.read | builtin.write
+        }
+        fn custom(&mut self, _: &[u8]) {}
+    }
+    read(source, Language::PlPgSql, utf8, &mut OwnNames).found
 }
 
 /// Returns whether a function may set this parameter for its transaction, or while it runs. A statement that is

@@ -176,13 +176,7 @@ impl Facts {
                 );
                 self.reasons.doubt.get_or_insert(what);
             }
-            "l" => {
-                let language = row.text(1);
-                self.reasons
-                    .unclean
-                    .get_or_insert_with(|| format!("language {language} is installed"));
-            }
-            "j" => self.identity.foreign_code = row.text(1).parse().ok(),
+            "l" => self.add_language(row.text(1)),
             "o" => self.disconnects = Some(row.text(1).into()),
             "v" => self.add_event_trigger(row),
             "w" => {
@@ -238,6 +232,14 @@ impl Facts {
             _ => return None,
         }
         Some(())
+    }
+
+    /// Adds a language that is not PL/pgSQL, SQL or C.
+    fn add_language(&mut self, language: &str) {
+        self.known.ddl.has_other_plpgsql |= language == "plpgsql";
+        self.reasons
+            .unclean
+            .get_or_insert_with(|| format!("language {language} is installed"));
     }
 
     fn add_event_trigger(&mut self, row: &Columns<'_>) {

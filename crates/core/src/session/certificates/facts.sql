@@ -68,7 +68,9 @@ SELECT 'q', fktable::regclass::text, fkcols::text FROM pg_get_catalog_foreign_ke
 SELECT 'j', sum(o.oid::int8) FROM (SELECT oid FROM pg_extension UNION ALL SELECT oid FROM pg_language) AS o;
 -- A language can be renamed, so pgweir recognizes PL/pgSQL by its handler.
 SELECT 'l', l.lanname FROM pg_language l LEFT JOIN pg_proc h ON h.oid = l.lanplcallfoid
-  WHERE l.oid NOT IN (12, 13, 14) AND (h.prosrc, h.probin) IS DISTINCT FROM ('plpgsql_call_handler', '$libdir/plpgsql');
+    LEFT JOIN pg_proc i ON i.oid = l.laninline
+  WHERE l.oid NOT IN (12, 13, 14) AND (h.prosrc, h.probin, i.prosrc, i.probin)
+    IS DISTINCT FROM ('plpgsql_call_handler', '$libdir/plpgsql', 'plpgsql_inline_handler', '$libdir/plpgsql');
 -- postgres_fdw keeps its connections to other servers, with the state of their sessions, until a function closes them.
 SELECT 'o', (SELECT concat(quote_ident(n.nspname), '.', quote_ident(p.proname))
     FROM pg_depend d JOIN pg_proc p ON p.oid = d.objid JOIN pg_namespace n ON n.oid = p.pronamespace

@@ -29,6 +29,13 @@ fn no_ddl() {
         &[
             "",
             ";",
+            "CALL p()",
+            "CALL s.clean(a => $1, 'x')",
+            "DO $$BEGIN END$$",
+            "do 'BEGIN PERFORM clean(''created''); END'",
+            "DO LANGUAGE plpgsql $a$ DECLARE x int := 1; BEGIN INSERT INTO audited VALUES (x); END $a$",
+            "DO 'BEGIN PERFORM set_config(''app.a'', ''x'', false), dirty(); END' LANGUAGE \"plpgsql\"; CALL p()",
+            "DO $$BEGIN RAISE NOTICE '%', (SELECT count(*) FROM orders); END$$ LANGUAGE 'plpgsql'",
             "SELECT 1",
             "-- create\nSELECT 'create'",
             "BEGIN; INSERT INTO audited VALUES (1); COMMIT",
@@ -92,6 +99,8 @@ fn ddl_that_makes_no_code() {
             "ANALYSE audited",
             "SELECT makes_tables()",
             "CREATE TABLE t AS SELECT makes_tables()",
+            "CALL makes_tables()",
+            "DO $$BEGIN PERFORM makes_tables(); END$$",
         ],
     );
 }
@@ -129,8 +138,6 @@ fn ddl_that_may_change_anything() {
             "ALTER DOMAIN d ADD CHECK (true)",
             "ALTER EXTENSION e UPDATE",
             "COMMIT PREPARED 'x'",
-            "DO $$BEGIN END$$",
-            "CALL p()",
             "SELECT dynamic()",
             "SELECT \"dynamic\"()",
             "IMPORT FOREIGN SCHEMA s FROM SERVER x INTO y",
@@ -154,6 +161,71 @@ fn ddl_that_may_change_anything() {
             "SELECT 'open",
         ],
     );
+}
+
+#[test]
+fn code_that_may_change_anything() {
+    check(
+        Change::Any,
+        &[
+            "CALL dynamic()",
+            "CALL p((SELECT \"dynamic\"(1)))",
+            "CALL U&\"\\0064ynamic\"()",
+            "CALL \"a\"\"b\"()",
+            "CALL aaaaaaaaaabbbbbbbbbbccccccccccddddddddddeeeeeeeeeeffffffffffgggg()",
+            "SELECT aaaaaaaaaabbbbbbbbbbccccccccccddddddddddeeeeeeeeeeffffffffffgggg()",
+            "CALL query_to_xml('SELECT dynamic()', true, true, '')",
+            "DO $$BEGIN PERFORM dynamic(); END$$",
+            "DO $$BEGIN PERFORM \"dynamic\"(); END$$",
+            "DO $$BEGIN PERFORM/**/DYNAMIC/**/(); END$$",
+            "DO 'BEGIN PERFORM ''x'', dynamic(); END'",
+            "DO $$BEGIN PERFORM U&\"dyn!0061mic\" UESCAPE '!' (); END$$",
+            "DO $$BEGIN PERFORM '\\', dynamic(), '\\'; END$$",
+            "DO $$BEGIN PERFORM '/*\\', dynamic(), '*/'; END$$",
+            "DO $$BEGIN PERFORM aaaaaaaaaabbbbbbbbbbccccccccccddddddddddeeeeeeeeeeffffffffffgggg(); END$$",
+            "DO $$BEGIN EXECUTE 'SELECT 1'; END$$",
+            "DO $$BEGIN FOR r IN EXECUTE q LOOP NULL; END LOOP; END$$",
+            "DO $$BEGIN CREATE FUNCTION f() RETURNS int LANGUAGE sql AS ''; END$$",
+            "DO $$BEGIN IF true THEN DROP TABLE t; END IF; END$$",
+            "DO $$BEGIN -- \n ALTER FUNCTION clean() RENAME TO x; END$$",
+            "DO $$BEGIN CALL p(); END$$",
+            "DO $$BEGIN COMMIT; END$$",
+            "DO $$BEGIN SELECT 1 AS insert INTO TEMP t; END$$",
+            "DO $$BEGIN UPDATE pg_proc SET prosrc = ''; END$$",
+            "DO $$BEGIN DO 'x'; END$$",
+            "DO $$BEGIN PERFORM ts_stat('SELECT f()'); END$$",
+            "DO $$ %x BEGIN END$$",
+            "DO E'BEGIN END'",
+            "DO 'BEGIN '\n'END'",
+            "DO $1",
+            "DO U&'BEGIN END'",
+            "DO x",
+            "DO",
+            "DO LANGUAGE sql 'SELECT 1'",
+            "DO 'BEGIN END' LANGUAGE plpython3u",
+            "DO 'BEGIN END' LANGUAGE \"PLPGSQL\"",
+            "DO LANGUAGE plpgsql 'BEGIN END' LANGUAGE plperl",
+            "SELECT 1; DO $$BEGIN PERFORM 1; END$$; DO $$BEGIN PERFORM dynamic(); END$$",
+        ],
+    );
+}
+
+#[test]
+fn code_under_invalid_certificates() {
+    let found = |text: &str, certificates: &Certificates| {
+        catalog_change(text.as_bytes(), Dialect::Utf8, certificates)
+    };
+    let unknown = database().outdated(2);
+    for text in ["CALL p()", "DO 'BEGIN END'"] {
+        assert_eq!(found(text, &unknown), Change::Quiet, "{text}");
+    }
+    for text in ["CALL makes_tables()", "DO 'BEGIN PERFORM dynamic(); END'"] {
+        assert_eq!(found(text, &unknown), Change::Any, "{text}");
+    }
+    let everywhere = ["e", "", "OPAQUE TEMP", ""].map(str::as_bytes);
+    let everywhere = Certificates::from_rows(1, [everywhere]);
+    assert_eq!(found("CALL p()", &everywhere), Change::Any);
+    assert_eq!(found("DO 'BEGIN END'", &everywhere), Change::Any);
 }
 
 #[test]

@@ -16,7 +16,7 @@ const WORDS: [&str; 6] = words("create alter drop import prepared execute");
 const OTHERS: [&str; 7] = words("do call security reassign refresh reindex vacuum");
 
 /// Returns whether this text itself may create or drop something. Words within its strings and comments count, too.
-pub(super) fn may_change_catalog(text: &[u8]) -> bool {
+pub(in crate::session) fn may_change_catalog(text: &[u8]) -> bool {
     let mut parts = text.split(|&byte| !is_of_word(byte));
     parts.any(|word| is_any(word, &WORDS))
 }

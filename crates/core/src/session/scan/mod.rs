@@ -15,6 +15,7 @@ mod verdicts;
 
 pub(in crate::session) use data_changes::may_change_data;
 pub use ddl::DdlWords;
+pub(in crate::session) use ddl::may_change_catalog;
 use reader::Look;
 pub use verdict_cache::{Verdict, VerdictCache};
 

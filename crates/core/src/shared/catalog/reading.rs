@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Catalog, State};
-use crate::Time;
+use crate::{Time, session::Certificates};
 
 /// A reading in progress. Dropping the value ends the reading, also if its server was lost, so that another can begin.
 #[derive(Debug)]
@@ -11,6 +11,8 @@ pub struct Reading {
     catalog: Arc<Catalog>,
     /// How many changes the catalog had when the reading began.
     pub(super) changes: u64,
+    /// How many transactions with quiet DDL had ended when the reading began.
+    pub(super) quiet_ended: u64,
     pub(super) begun_at: Time,
     /// Whether the reading only asks the server for the identity of its database.
     pub(crate) is_of_identity: bool,
@@ -27,6 +29,7 @@ impl Reading {
         Self {
             catalog: Arc::clone(catalog),
             changes: state.changes.count,
+            quiet_ended: state.changes.quiet_ended,
             begun_at: now,
             is_of_identity,
         }
@@ -49,6 +52,16 @@ impl Catalog {
         let was_logged = state.reading.logged_types.as_ref() == Some(&function);
         state.reading.logged_types = Some(function.clone());
         (!was_logged).then_some((function, name))
+    }
+}
+
+impl State {
+    /// Returns whether code that was not known to do DDL may have done some during a reading, so that the facts may not
+    /// contain all of its changes: the code ran under invalid certificates, and the facts differ from these.
+    pub(super) fn may_have_missed_changes(&self, reading: &Reading, read: &Certificates) -> bool {
+        let ran = self.changes.quiet > 0 || self.changes.quiet_ended != reading.quiet_ended;
+        ran && self.certificates.may_have_new_code()
+            && read.outdated(0).id() != self.certificates.id()
     }
 }
 

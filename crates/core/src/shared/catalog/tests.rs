@@ -176,6 +176,45 @@ fn quiet_ddl_beside_other_ddl_is_not_quiet() {
 }
 
 #[test]
+fn code_that_runs_during_a_reading_may_be_new() {
+    let other_facts = || {
+        let mut facts = Facts::new(Trust::default());
+        let dynamic = "BEGIN EXECUTE 'x'; END";
+        let dynamic = [
+            "f", "20001", "p", "plpgsql", "p", "", dynamic, "", "", "0", "v",
+        ];
+        for row in [
+            &["s", "77"][..],
+            &["d", "1", "UTF8", "f"],
+            &dynamic,
+            &["end"],
+        ] {
+            assert!(facts.take(&crate::session::certificates::row(row)));
+        }
+        Some(facts)
+    };
+    for ends_before in [false, true] {
+        let catalogs = Arc::<Catalogs>::default();
+        let catalog = catalogs.add();
+        read(&catalog, 1, at(0));
+        drop(catalog.ddl_begins());
+        let reading = catalog.begin(0, at(1000)).expect("stale");
+        let mut code = Some(catalog.quiet_begins());
+        code.take_if(|_| ends_before);
+        finish(&catalog, reading, other_facts(), at(1001));
+        assert!(!is_certified(&catalog), "the code may be new");
+        let p = catalog.certificates().any_word(b"p");
+        assert!(p.read.contains(crate::session::Effects::UNREAD));
+        assert_eq!(catalog.begin(0, at(2000)).is_some(), ends_before);
+        drop(code);
+        let reading = catalog.begin(0, at(3000)).expect("stale");
+        drop(catalog.quiet_begins());
+        finish(&catalog, reading, other_facts(), at(3001));
+        assert!(is_certified(&catalog), "the code was known");
+    }
+}
+
+#[test]
 fn a_transaction_has_its_own_schema() {
     let catalog = Catalog::default();
     let before = catalog.schema();
