@@ -177,6 +177,7 @@ impl Facts {
                 self.reasons.doubt.get_or_insert(what);
             }
             "l" => self.add_language(row.text(1)),
+            "j" => self.identity.foreign_code = row.text(1).parse().ok(),
             "o" => self.disconnects = Some(row.text(1).into()),
             "v" => self.add_event_trigger(row),
             "w" => {
