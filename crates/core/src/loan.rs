@@ -21,7 +21,7 @@ pub(crate) type Early = Box<Vec<u8>>;
 /// bytes of the client that were read earlier, which are relayed next.
 #[inline]
 #[must_use]
-pub(crate) fn begin(
+pub(crate) fn begin_relaying(
     client_conn: Token,
     client: &mut Client,
     server_conn: Token,

@@ -15,7 +15,7 @@ use crate::{
     effect::{Effect, Env, RestartEffect, ServerEffect, SessionEffect},
     frontend::{Client, ClientDuty},
     listen::{READ_ALL, Stage},
-    loan::begin,
+    loan::begin_relaying,
     session::ChannelCommand,
 };
 
@@ -258,7 +258,7 @@ fn listen_on_server(
     };
     server.session.loan.edit().notifications.send_next_listen();
     enter(Phase::Relaying, conn, client, server_conn, server);
-    let early = begin(conn, client, server_conn, server, out);
+    let early = begin_relaying(conn, client, server_conn, server, out);
     Vec::from_iter(early.map(|early| Effect::RelayEarly(conn, early)))
 }
 

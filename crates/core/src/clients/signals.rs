@@ -17,7 +17,7 @@ use crate::{
     connections::{Connections, moves::enter},
     effect::{ClientEffect, Effect, Effects, Env, SessionEffect},
     frontend::ClientDuty,
-    loan::{begin, send_unsent_parameters},
+    loan::{begin_relaying, send_unsent_parameters},
     mail::Mail,
     pooling::LocalPools,
     shared::cancel::{CancelKey, Whereabouts},
@@ -102,7 +102,7 @@ impl ClientSignals<'_> {
         out.send_made(client_conn, |bytes| {
             MessageWriter::new(bytes).ready_for_query(status);
         });
-        let early = begin(client_conn, client, conn, server, out);
+        let early = begin_relaying(client_conn, client, conn, server, out);
         self.effects
             .extend(early.map(|early| Effect::RelayEarly(client_conn, early)));
     }

@@ -11,7 +11,7 @@ use crate::{
     connections::moves::enter,
     effect::{Effect, ServerEffect},
     frontend::Client,
-    loan::begin,
+    loan::begin_relaying,
     measurement::recording,
     session::{Class, Tracked, TrackedNames, discards_plans, plan, shown},
 };
@@ -283,7 +283,7 @@ fn relay(
     out: &mut Actions,
 ) -> Option<Effect> {
     enter(Phase::Relaying, client_conn, client, server_conn, server);
-    let early = begin(client_conn, client, server_conn, server, out)?;
+    let early = begin_relaying(client_conn, client, server_conn, server, out)?;
     Some(Effect::RelayEarly(client_conn, early))
 }
 

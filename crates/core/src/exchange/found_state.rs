@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use super::{
     Exchange, INSPECTED,
-    pins::{count_pins, is_pinning},
+    pins::{count_pins, has_pinning_parameter},
 };
 use crate::{
     Actions, Directory, Token,
@@ -45,7 +45,7 @@ impl Exchange<'_> {
             (!failed).then(|| adopt_settings(context, server, probe, state, most, directory));
         let is_too_much = adopted.as_ref().is_some_and(|adopted| adopted.is_too_much);
         let pins_by_parameter =
-            is_too_much || is_pinning(context, server, &settings.pin_parameters);
+            is_too_much || has_pinning_parameter(context, server, &settings.pin_parameters);
         pins.insert_if(Pin::Parameter, pins_by_parameter);
         server.session.changes.note_inspected();
         if !failed {

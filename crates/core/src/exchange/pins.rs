@@ -69,7 +69,7 @@ pub(crate) fn pin_at_login(client: &mut Client, is_configured: bool, now: Time) 
 
 /// Returns whether a session has set a parameter that pins its client: one of `pin_parameters`, one whose value can't
 /// be queried, or one with which servers have ended.
-pub(super) fn is_pinning(context: &Context, server: &Server, names: &[String]) -> bool {
+pub(super) fn has_pinning_parameter(context: &Context, server: &Server, names: &[String]) -> bool {
     // The extension reports all parameters, or that it can't, which is a reason of its own.
     let is_reported = server.session.extension.last().is_some();
     let is_apart = context.ends_sessions() || context.marks_sessions();

@@ -16,7 +16,7 @@ use crate::{
     effect::{Effect, Effects, Env, PoolEffect, ServerEffect, SessionEffect},
     frontend::Client,
     listen::Stage,
-    loan::{begin, send_unsent_parameters},
+    loan::{begin_relaying, send_unsent_parameters},
     measurement::recording,
     server_connections::role_settings,
     session::{Context, Effects as TextEffects, Probe, SettingsTable, State, Unlisted},
@@ -246,7 +246,7 @@ impl Exchange<'_> {
         }
         let is_pinned = client.context.as_ref().is_some_and(|own| own.is_pinned());
         let pool = server.pool();
-        let early = begin(client_conn, client, conn, server, out);
+        let early = begin_relaying(client_conn, client, conn, server, out);
         let mut effects = Effects::default();
         if is_pinned {
             self.withdraw_announcement(conn, out);

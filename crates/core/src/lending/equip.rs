@@ -6,7 +6,7 @@ use crate::{
     Actions, Token,
     client_listen::fence_first,
     effect::{Effect, SessionEffect},
-    loan::{Early, begin},
+    loan::{Early, begin_relaying},
 };
 
 impl Lending<'_> {
@@ -47,7 +47,7 @@ impl Lending<'_> {
         else {
             return;
         };
-        let early = begin(client_conn, client, server_conn, server, out);
+        let early = begin_relaying(client_conn, client, server_conn, server, out);
         self.relay_early(client_conn, early);
     }
 
