@@ -242,6 +242,25 @@ def test_a_server_whose_statements_were_removed(start_pooler, newest_pg):
         assert rows(one.until_ready()) == [("1",)]
 
 
+@pytest.mark.parametrize("text", ["DO $$ BEGIN DEALLOCATE ALL; END $$", "DO $$ BEGIN EXECUTE 'dealloc' || 'ate all'; END $$"])
+def test_a_statement_that_code_deallocates(start_pooler, newest_pg, text):
+    """pgweir learns of it when the client uses the statement."""
+    weir = start_pooler(newest_pg, workers=1, default_pool_size=1)
+
+    def play(client):
+        client.send(parse("SELECT 6", "s") + SYNC).until_ready()
+        client.query(text)
+        heard = [errors(client.send(run("s") + SYNC).until_ready()) for _ in range(2)]
+        heard.append(rows(client.query("SELECT name FROM pg_prepared_statements")))
+        heard.append(rows(client.send(parse("SELECT 7", "s") + run("s") + SYNC).until_ready()))
+        return heard
+
+    with newest_pg.raw() as client:
+        expected = play(client)
+    with weir.raw() as client:
+        assert play(client) == expected
+
+
 def test_unnamed_statements_of_others(start_pooler, newest_pg):
     weir = start_pooler(newest_pg, workers=1, default_pool_size=1)
     with weir.raw() as one, weir.raw() as other:

@@ -12,7 +12,7 @@ use crate::{
     base::fault::INSUFFICIENT_PRIVILEGE,
     effect::Effect,
     frontend::Client,
-    session::{NO_SUCH_NAME, RESERVED, Statement, Unlisted},
+    session::{Class, NO_SUCH_NAME, RESERVED, Statement, Unlisted},
 };
 
 impl Relay<'_> {
@@ -204,6 +204,9 @@ impl Relay<'_> {
             server.session.client_names.note_refused(name);
         }
         self.undo(conn, marks);
+        if report.code == b"26000" && clients_error.is_some() {
+            self.note_deallocated(conn, body, report);
+        }
         if let Some(fault) = refused {
             let mut made = Vec::new();
             fault.write(Severity::Error, &mut made);
@@ -216,6 +219,36 @@ impl Relay<'_> {
             _ => {}
         }
         clients_error
+    }
+
+    /// Handles a Bind or Describe whose statement the server does not have any more. If the client has run code that
+    /// pgweir has not read, then the client itself has deallocated the statement.
+    fn note_deallocated(&mut self, conn: Token, body: &[u8], report: &Report<'_>) {
+        let Some((Some(client), server)) = self.connections.relaying(conn) else {
+            return;
+        };
+        let Some(id) = quoted(report.message).and_then(Statement::id_of_name) else {
+            return;
+        };
+        // An error with a context is of an EXECUTE in a function.
+        let is_of_message = server.replies.current() != Some(Request::Simple)
+            && memmem::find(body, b"\0W").is_none();
+        let is_made_later = || {
+            let mut changes = server.replies.marks().filter_map(Mark::change);
+            changes.any(|change| match change {
+                Change::Made(made, _) | Change::Named(_, made) => made.id() == id,
+                _ => false,
+            })
+        };
+        let is_own_doing =
+            client.context.is_some() && server.session.changes.class() == Class::Opaque;
+        if !is_own_doing || !is_of_message || is_made_later() {
+            return;
+        }
+        let names = &mut client.statements;
+        while let Some(name) = names.name_of(self.bindings, id).map(Box::<[u8]>::from) {
+            names.remove(self.bindings, &name);
+        }
     }
 
     /// Processes an error about a statement name that is taken or unknown.
