@@ -19,6 +19,9 @@ SET check_function_bodies = off;
 CREATE SCHEMA closed; GRANT USAGE ON SCHEMA closed TO trusty, insider; CREATE TABLE closed.t (a int);
 CREATE SCHEMA inside; GRANT USAGE ON SCHEMA inside TO insider; CREATE TABLE inside.t (a int);
 GRANT SELECT ON closed.t, inside.t TO PUBLIC;
+CREATE SCHEMA insider; GRANT USAGE ON SCHEMA insider TO insider; CREATE TABLE insider.own AS SELECT 'x'::text AS a;
+CREATE SCHEMA leak_role; GRANT USAGE ON SCHEMA leak_role TO leak_role; CREATE TABLE leak_role.own AS SELECT 1 AS a, 2 AS b;
+GRANT SELECT ON insider.own, leak_role.own TO PUBLIC;
 CREATE TABLE secret (a int); REVOKE ALL ON secret FROM PUBLIC; GRANT SELECT ON secret TO trusty;
 CREATE TABLE owned (t text); INSERT INTO owned VALUES ('a'), ('b'); ALTER TABLE owned ENABLE ROW LEVEL SECURITY;
 CREATE POLICY p ON owned USING (t = current_setting('app.tenant', true));
@@ -124,4 +127,33 @@ def test_values_of_another_client_are_never_seen(cluster, database, start_pooler
             wrong.append(f"{words}: both get {first} directly, too")
         if found != expected:
             wrong.append(f"{words}: {found} behind {first}, directly {expected}")
+    assert not wrong, "\n".join(wrong)
+
+
+# How a client gets a role.
+ROLE_CASES = {
+    "SET ROLE": "SET ROLE {}",
+    "set_config": "SELECT set_config('role', '{}', false)",
+    # PostgreSQL skips the schemas that the role may not use.
+    "schemas that only one role may use": "SET search_path = insider, leak_role; SET ROLE {}",
+}
+
+
+def test_a_name_that_means_another_table_for_each_role(cluster, database, start_pooler):
+    """PostgreSQL looks names up anew under another role, but a prepared statement may not get other columns."""
+    weir = start_pooler(cluster, databases={database: f"host={cluster.host} port={cluster.port} dbname={database}"},
+                        default_pool_size=1, workers=1, query_wait_timeout=3)
+    roles = (("insider", ("x",)), ("leak_role", ("1", "2")))
+    wrong = []
+    for words, text in ROLE_CASES.items():
+        with weir.raw(stages.USER, database) as one, weir.raw(stages.USER, database) as other:
+            for client, (role, _) in zip((one, other), roles):
+                client.query(text.format(role))
+            made = parse("SELECT * FROM own", "s")
+            for turn in range(3):
+                for client, (role, row) in zip((one, other), roles):
+                    heard = client.send(made + bind(name="s") + execute() + SYNC).until_ready()
+                    if (wire.rows(heard), wire.errors(heard)) != ([row], []):
+                        wrong.append(f"{words}, turn {turn}, {role}: {wire.errors(heard) or wire.rows(heard)}")
+                made = b""
     assert not wrong, "\n".join(wrong)

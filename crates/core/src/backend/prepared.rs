@@ -97,7 +97,7 @@ impl Held {
 pub struct SettingsNow<'s> {
     /// The settings that the session had at its last inspection.
     pub held: &'s Settings,
-    /// Whether no later text may have changed what names mean (`search_path`).
+    /// Whether no later text may have changed what names mean (`search_path`, the role).
     pub are_names_known: bool,
     /// Whether no later text may have changed what literals mean.
     pub are_literals_known: bool,
@@ -250,8 +250,8 @@ impl Prepared {
         self.hold(statement, Some(schema), user, now);
     }
 
-    /// Notes that PostgreSQL analyses this statement under a role. Clients without the role must not use the statement,
-    /// since its privileges were checked for that role.
+    /// Notes that PostgreSQL analyses this statement under a role. It checks the role's privilege to use a schema then,
+    /// so the statement does not show whether the Parse of another client would succeed.
     pub fn analysed_under_role(&mut self, id: u64) {
         if let Some(held) = self.held.peek_mut(&id) {
             held.is_of_role = true;

@@ -152,8 +152,8 @@ impl ServerSession {
     }
 
     /// Returns whether a role may be set. PostgreSQL checks the privilege to use a schema when it analyses a statement,
-    /// and never again: so a Parse of such a client is always sent to the server, and no other client uses the
-    /// resulting statement.
+    /// and never again: so a Parse of such a client is always sent to the server, and no Parse of another client is
+    /// answered because of the resulting statement.
     #[must_use]
     pub fn may_have_role(&self) -> bool {
         self.changes.affects_role()

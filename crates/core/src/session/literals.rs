@@ -6,6 +6,7 @@
 
 use super::{
     Settings,
+    plan::{AUTHORIZATION, ROLE, is_identity},
     sql::{
         Kind, Lexer,
         literal_parameters::{OF_VALUES, OF_WORDS},
@@ -79,16 +80,34 @@ impl Literals {
 /// Returns whether this parameter, in lower case, decides which object a name means.
 #[must_use]
 pub(super) fn decides_names(parameter: &[u8]) -> bool {
-    parameter == SEARCH_PATH
+    parameter == SEARCH_PATH || is_identity(parameter)
 }
 
 /// Returns whether names in a statement mean the same objects under both settings. PostgreSQL looks names up anew when
-/// `search_path` changes, and reports an error if a prepared statement would then have other columns. The role, for which
-/// `"$user"` in `search_path` stands, does not count: a role may lack the privilege to prepare the statement again.
+/// `search_path` or the role changes, and reports an error if a prepared statement would then have other columns. A role
+/// that only one of both has does not count: a client may have prepared the statement before it set the role, and the
+/// role may lack the privilege to prepare it again.
 #[must_use]
 #[inline]
 pub fn names_mean_the_same(one: &Settings, other: &Settings) -> bool {
-    one.is_same(other) || one.get(SEARCH_PATH) == other.get(SEARCH_PATH)
+    one.is_same(other) || names_mean_the_same_under(one, other)
+}
+
+#[inline(never)]
+fn names_mean_the_same_under(one: &Settings, other: &Settings) -> bool {
+    let may_be_equal = |name: &[u8]| match (one.get(name), other.get(name)) {
+        (Some(one), Some(other)) => one == other,
+        _ => true,
+    };
+    one.get(SEARCH_PATH) == other.get(SEARCH_PATH)
+        && ([ROLE, AUTHORIZATION].into_iter().all(may_be_equal) || !role_decides_names(one))
+}
+
+/// Returns whether the role may decide which object a name means: `"$user"` in `search_path` stands for the role, and
+/// PostgreSQL skips the schemas in `search_path` that the role may not use.
+fn role_decides_names(settings: &Settings) -> bool {
+    let is_one_schema = |path: &[u8]| !path.iter().any(|byte| b"$,".contains(byte));
+    !settings.get(SEARCH_PATH).is_some_and(is_one_schema)
 }
 
 /// Returns whether a string can't be a date, a time, an interval, an amount or an array.
@@ -188,6 +207,14 @@ mod tests {
         let of = |name| table.intern([(name, "a"), ("timezone", "UTC")]);
         assert!(names_mean_the_same(&usual, &of("datestyle")));
         assert!(!names_mean_the_same(&usual, &of("search_path")));
+        for identity in ["role", "session_authorization"] {
+            assert!(names_mean_the_same(&usual, &of(identity)));
+            for (path, is_same) in [("a", true), ("\"$user\"", false), ("a, b", false)] {
+                let [one, other] =
+                    ["r", "q"].map(|role| table.intern([("search_path", path), (identity, role)]));
+                assert_eq!(names_mean_the_same(&one, &other), is_same, "{path}");
+            }
+        }
         let tenant = table.intern([("app.tenant", "2"), ("timezone", "UTC")]);
         assert!(Literals::Bytes.mean_the_same(&usual, &tenant));
         assert!(!Literals::Moment.mean_the_same(&usual, &usual));

@@ -5,7 +5,7 @@ use super::{Settings, quote, sql::shapes_plans};
 /// The role is reset first and set last, and so is the session user: other settings are made with the rights of the
 /// login user.
 pub const ROLE: &[u8] = b"role";
-const AUTHORIZATION: &[u8] = b"session_authorization";
+pub(super) const AUTHORIZATION: &[u8] = b"session_authorization";
 
 /// Ends the role of a session until the end of the transaction. The session's user stays: PostgreSQL does not promise
 /// in which order it restores user and role.
