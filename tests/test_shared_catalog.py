@@ -150,6 +150,31 @@ def test_code_without_ddl_invalidates_no_certificate(alias_pooler, newest_pg):
         newest_pg.run("DROP PROCEDURE calls", dbname="app")
 
 
+def test_what_invalidates_certificates_is_shown(alias_pooler, newest_pg):
+    newest_pg.run("CREATE FUNCTION dynamic(text) RETURNS void LANGUAGE plpgsql AS"
+                  " 'BEGIN EXECUTE format(''SELECT %L'', $1); END'", dbname="app")
+    try:
+        read(alias_pooler)
+        assert catalog(alias_pooler, "app")["reason"] is None
+        with alias_pooler.connect() as db:
+            for text, says in (("SELECT dynamic('secret')", "code that may do DDL has run: function dynamic: EXECUTE in its body"),
+                               ("DO $$ BEGIN PERFORM dynamic('secret'); END $$", "code that may do DDL has run: function dynamic:"),
+                               ("CREATE OR REPLACE FUNCTION pg_temp.secret() RETURNS int LANGUAGE sql AS 'SELECT 1'", "a client has sent CREATE FUNCTION"),
+                               ("CREATE TYPE secret AS ENUM ('secret')", "a client has sent CREATE TYPE"),
+                               ("DO $$ BEGIN EXECUTE 'SELECT 1'; END $$", "a client has sent DO")):
+                db.execute("BEGIN")
+                db.execute(text)
+                row = catalog(alias_pooler, "app")
+                assert row["state"] == "unknown" and row["reason"].startswith(says), (text, row)
+                assert "secret" not in row["reason"]
+                db.execute("ROLLBACK")
+                assert read(alias_pooler)["reason"] is None
+        logged = [line for line in alias_pooler.log().splitlines() if "function dynamic: EXECUTE" in line]
+        assert len(logged) == 1 and "certified_functions" in logged[0]
+    finally:
+        newest_pg.run("DROP FUNCTION dynamic", dbname="app")
+
+
 @pytest.mark.parametrize("text", [
     "CREATE TABLE loud (a serial)", "CREATE TABLE loud (a int GENERATED ALWAYS AS IDENTITY)",
     "CREATE FUNCTION loud() RETURNS int LANGUAGE sql AS 'SELECT 1'", "CREATE DOMAIN loud AS int",

@@ -221,7 +221,8 @@ process_settings! { {
         pin_extensions: Vec<String> = "", reloads, now, extension_names;
         /// Functions that change no session state, although pgweir can't determine that from their source: names
         /// without a schema. A change takes effect when pgweir reads a database's catalog the next time. SHOW OPAQUE
-        /// lists functions whose effect on the session pgweir can't determine.
+        /// lists functions whose effect on the session pgweir can't determine. A named function also does no DDL: without
+        /// the setting, each call of a function with dynamic SQL makes pgweir read the catalog again.
         certified_functions: Vec<String> = "", reloads, now;
         /// How to treat a server whose session state pgweir can't reset with certainty. The statements that have run on
         /// it may have called functions that leave such state (in languages like PL/Perl and PL/Python, C functions that

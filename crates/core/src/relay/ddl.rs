@@ -4,7 +4,7 @@ use pgweir_wire::tag::frontend;
 
 use super::{client_to_server::ClientMessages, message::Message};
 use crate::session::{
-    Change, Effects, catalog_change, changes_schema,
+    Change, Effects, catalog_change, changes_schema, ddl_cause,
     scan::DdlWords,
     sql::{Phrase, is_broken, phrases},
 };
@@ -26,6 +26,11 @@ impl ClientMessages<'_> {
             catalog_change(text, self.server.session.dialect(), self.certificates)
         };
         self.begin_ddl(change);
+        let catalog = &self.server.shared.catalog;
+        if change == Change::Any && !text.is_empty() && catalog.lacks_cause() {
+            let dialect = self.server.session.dialect();
+            catalog.note_cause(ddl_cause(text, dialect, self.certificates));
+        }
         if change != Change::No && self.certificates.alters_types(text) {
             self.server.session.transaction.note_altered_types();
         }

@@ -224,7 +224,15 @@ pub(crate) fn put_in_force(evaluated: Evaluated, now: Time, out: &mut Actions) {
         database,
     } = evaluated;
     let catalog = reading.catalog();
+    let code = catalog.code_news();
     catalog.finish(&reading, findings, now);
+    if let Some(code) = code {
+        let text = format!(
+            "database {database}: {code}; after each call every statement is slow until pgweir has read the catalog again; \
+             certified_functions can name a function that does no DDL and keeps nothing in the session"
+        );
+        out.log(Level::Warning, "", text);
+    }
     if let Some((function, name)) = catalog.type_news() {
         let text = format!(
             "database {database}: PL/pgSQL keeps the types of function {function} for the session, and several schemas have \

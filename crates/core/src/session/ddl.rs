@@ -40,7 +40,11 @@
 //! Between the examination of a quiet text and the end of its transaction, other DDL may make one of its words
 //! uncertified. The catalog then counts the quiet transaction as DDL (`Catalog::quiet_begins`).
 
+mod cause;
+
 use std::borrow::Cow;
+
+pub use cause::{DdlCause, ddl_cause};
 
 use super::{
     Certificates, Dialect, Effects,

@@ -44,7 +44,7 @@ pub use changes::SessionChanges;
 pub use clean::{Clean, Cleaned, MAY_KEEP_STATE, Questions, ToDeallocate};
 pub use context::{Context, Turns, Unlisted};
 pub use custom_parameters::CustomParameters;
-pub use ddl::{Change, catalog_change, runs_unread_code};
+pub use ddl::{Change, DdlCause, catalog_change, ddl_cause, runs_unread_code};
 pub use fingerprint::Fingerprint;
 pub use literals::{Literals, names_mean_the_same};
 pub use names::{BindingId, Bindings, Names, statement_key};

@@ -43,7 +43,7 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::{
     base::time::Time,
     session::{
-        Certificates,
+        Certificates, DdlCause,
         certificates::{Identity, SharedBuiltins},
     },
 };
@@ -130,6 +130,8 @@ pub struct CatalogReport {
     pub ddl: u32,
     /// Whether servers of the entry reported different databases.
     pub is_mixed: bool,
+    /// Why the catalog may have changed, if it may.
+    pub cause: Option<DdlCause>,
 }
 
 impl CatalogReport {
@@ -149,13 +151,15 @@ impl CatalogReport {
         }
     }
 
-    /// Returns the reason why every text is opaque, if the next reading won't change that.
+    /// Returns the reason why every text is opaque: until the next reading in state `unknown`, otherwise for longer.
     #[must_use]
     pub fn reason(&self) -> Option<&str> {
         if self.is_mixed {
             return Some(MIXED);
         }
-        self.certificates.opaque_reason()
+        let cause = self.cause.as_ref().filter(|_| !self.is_known);
+        let reason = self.certificates.opaque_reason();
+        reason.or_else(|| cause.map(|cause| &*cause.words))
     }
 }
 
@@ -329,6 +333,7 @@ impl Catalog {
             let is_current =
                 state.changes.count == reading.changes && state.changes.ddl == 0 && !may_lag;
             state.changes.is_stale = !is_current;
+            state.changes.cause.take_if(|_| is_current);
             state.changes.is_behind = state.changes.quiet > 0;
             if state.is_unsure && identity.is_some() {
                 state.is_unsure = false;
@@ -482,6 +487,7 @@ impl Catalog {
             readings: state.reading.count,
             ddl: state.changes.ddl,
             is_mixed: state.is_mixed,
+            cause: state.changes.cause.clone(),
         }
     }
 

@@ -273,3 +273,37 @@ fn a_name_that_words_do_not_find() {
         assert_eq!(change(Dialect::Utf8), Change::No, "{name}");
     }
 }
+
+#[test]
+fn causes() {
+    for (text, words) in [
+        (
+            "SELECT 'secret', dynamic()",
+            "code that may do DDL has run: dynamic",
+        ),
+        (
+            "DO 'BEGIN PERFORM ''x'', \"dynamic\"(); END'",
+            "code that may do DDL has run: dynamic",
+        ),
+        (
+            "SELECT 1; create or replace function secret()",
+            "a client has sent CREATE FUNCTION",
+        ),
+        ("CREATE SECRET x", "a client has sent CREATE"),
+        (
+            "COMMIT PREPARED 'secret'",
+            "a client has sent COMMIT PREPARED",
+        ),
+        ("DO $$secret$$ LANGUAGE plperl", "a client has sent DO"),
+        (
+            "secret 'open",
+            "a client has sent a statement that may do DDL",
+        ),
+    ] {
+        let cause = ddl_cause(text.as_bytes(), Dialect::Utf8, &database());
+        assert_eq!(&*cause.words, words, "{text}");
+        assert_eq!(cause.is_code, words.contains("code"));
+        let cause = ddl_cause(text.as_bytes(), Dialect::Unreadable, &database());
+        assert_eq!(&*cause.words, "a text that pgweir can't read may do DDL");
+    }
+}

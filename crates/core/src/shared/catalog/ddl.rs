@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::{Catalog, State};
+use crate::session::DdlCause;
 
 /// A transaction that may change catalogs. Dropping the value ends the transaction.
 #[derive(Debug)]
@@ -42,6 +43,35 @@ impl Catalog {
             let unknown = state.certificates.outdated(0);
             canonical.put(&mut state, unknown);
         }
+    }
+
+    /// Returns whether no code is known that has made the certificates invalid. Code may do so again with each call.
+    #[must_use]
+    pub fn lacks_cause(&self) -> bool {
+        let state = self.canonical().state.lock();
+        let cause = state.changes.cause.as_ref();
+        cause.is_none_or(|cause| !cause.is_code)
+    }
+
+    /// Notes why the certificates are invalid.
+    pub fn note_cause(&self, cause: DdlCause) {
+        let (_, mut state) = self.locked();
+        if state.changes.is_stale {
+            state.changes.cause = Some(cause);
+        }
+    }
+
+    /// Returns, once for each database, the function or relation whose code makes the certificates invalid.
+    #[must_use]
+    pub fn code_news(&self) -> Option<Box<str>> {
+        let mut state = self.canonical().state.lock();
+        if state.changes.has_logged_code {
+            return None;
+        }
+        let cause = state.changes.cause.as_ref().filter(|cause| cause.is_code)?;
+        let words = cause.words.clone();
+        state.changes.has_logged_code = true;
+        Some(words)
     }
 
     fn begins(self: &Arc<Self>, makes_code: bool) -> Ddl {

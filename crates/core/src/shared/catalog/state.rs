@@ -1,6 +1,6 @@
 //! Counts the changes and the readings of a catalog.
 
-use crate::Time;
+use crate::{Time, session::DdlCause};
 
 /// The changes of a catalog.
 #[derive(Debug, Default)]
@@ -19,6 +19,10 @@ pub(super) struct Changes {
     pub(super) invalidations: u64,
     /// Whether something may have changed since the last reading.
     pub(super) is_stale: bool,
+    /// Why the facts of the last reading are invalid, as far as pgweir knows.
+    pub(super) cause: Option<DdlCause>,
+    /// Whether the log has named code that may do DDL.
+    pub(super) has_logged_code: bool,
     /// Whether quiet DDL has changed something: the certificates stay valid.
     pub(super) is_behind: bool,
 }
