@@ -66,10 +66,13 @@ def test_one_waiter_takes_one_kept_server(start_pooler, newest_pg):
             keeper.query("DO $$ BEGIN PERFORM set_config('app.kept', 'mine', false); END $$; COMMIT")
             machine.wait_until(lambda: kept() > 0, what="its server is kept")
         machine.wait_until(lambda: kept() == 3, what="all servers are kept")
+        # The first client goes on with its server, which is now the one that was kept last.
+        keepers[0].query("DO $$ BEGIN PERFORM set_config('app.kept', 'mine', false); END $$")
+        machine.wait_until(lambda: kept() == 3, what="all servers are kept")
         others = [ending.enter_context(pooler.raw()) for _ in range(2)]
         for number, other in enumerate(others):
             other.query("BEGIN")
-            assert other.value("SELECT pg_backend_pid()") == backends[number]
+            assert other.value("SELECT pg_backend_pid()") == backends[number + 1]
             assert kept() == 2 - number
         for other in others:
             other.query("COMMIT")

@@ -21,7 +21,7 @@ use crate::{
     connections::{Conn, Connections},
     effect::{Effect, Effects, Env, SessionEffect},
     pool::{PoolId, ServerDemand},
-    pooling,
+    pooling::{self, KeptServer},
     session::Class,
 };
 
@@ -74,7 +74,7 @@ pub(crate) enum KeepDecision {
 #[derive(Debug)]
 pub(crate) struct KeptWalk {
     /// The servers that are still to be handled.
-    kept: std::vec::IntoIter<Token>,
+    kept: std::vec::IntoIter<KeptServer>,
     reason: WalkReason,
     /// Whether a server stays kept, since no client waits for it.
     withholds: bool,
@@ -229,10 +229,10 @@ impl Exchange<'_> {
             true => Phase::Dedicated { unsettled_since },
             false => Phase::Kept { since },
         });
-        let is_listed = server.session.lists.list();
+        let is_listed = server.session.lists.list(since);
         let pool = server.pool();
         if !is_listed && let Some(pool) = self.pools.get_mut(pool) {
-            pool.kept.push(server_conn);
+            pool.kept.insert((since, server_conn));
         }
         let at = settle_at.unwrap_or_else(|| since.after(kept_at_most(&self.env, class)));
         self.settle_no_later_than(at);
@@ -270,6 +270,23 @@ impl Exchange<'_> {
         Some(Effect::Settle(server_conn).into())
     }
 
+    /// Returns the next server behind `last` in a pool's list of kept servers, or the first one. Moves servers on its way
+    /// that were used since they were listed: each use of a server costs one move at most.
+    fn next_kept(&mut self, id: PoolId, last: Option<KeptServer>) -> Option<KeptServer> {
+        let list = &mut self.pools.get_mut(id)?.kept;
+        loop {
+            let (listed_at, conn) = list.next(last)?;
+            let server = self.connections.server(conn);
+            let moved = server.and_then(|server| Some((server.unsettled_since()?, server)));
+            let Some((since, server)) = moved.filter(|(since, _)| *since > listed_at) else {
+                return Some((listed_at, conn));
+            };
+            server.session.lists.list_again(since);
+            list.remove((listed_at, conn));
+            list.insert((since, conn));
+        }
+    }
+
     /// Announces to the ledger the kept servers that are about to be settled, so that it opens no server for a client
     /// that begins to wait.
     pub(crate) fn announce_kept_servers(&mut self, id: PoolId) {
@@ -279,10 +296,11 @@ impl Exchange<'_> {
         let now = self.env.now;
         let needed = pool.shared.ledger.lock().kept_needed(now).saturating_add(1);
         let mut announced = 0;
-        for &conn in &pool.kept {
-            if announced == needed {
-                break;
-            }
+        let mut last = None;
+        while announced < needed
+            && let Some(next) = self.next_kept(id, last)
+        {
+            let (_, conn) = *last.insert(next);
             if is_kept(self.connections, conn, id)
                 && let Some(server) = self.connections.server(conn)
                 && server.session.loan.turn_until().is_none()
@@ -319,8 +337,12 @@ impl Exchange<'_> {
     pub(crate) fn begin_settling(&mut self, id: PoolId, all: bool) -> Option<KeptWalk> {
         let pool = self.pools.get(id)?;
         let shared = Arc::clone(&pool.shared);
+        let mut kept = Vec::new();
+        while let Some(next) = self.next_kept(id, kept.last().copied()) {
+            kept.push(next);
+        }
         Some(KeptWalk {
-            kept: pool.kept.clone().into_iter(),
+            kept: kept.into_iter(),
             reason: match all {
                 true => WalkReason::Drain(shared),
                 false => WalkReason::Waiters(shared),
@@ -336,16 +358,17 @@ impl Exchange<'_> {
         out: &mut Actions,
     ) -> Option<Effects> {
         let Env { worker, now, .. } = self.env;
-        for conn in walk.kept.by_ref() {
+        for kept in walk.kept.by_ref() {
+            let (_, conn) = kept;
             let effects = match &mut walk.reason {
-                WalkReason::Drain(shared) => Some(self.settle_listed(conn, shared.id)),
+                WalkReason::Drain(shared) => Some(self.settle_listed(kept, shared.id)),
                 WalkReason::Waiters(shared) => {
                     let is_announced = self.connections.server(conn).is_some_and(|own| own.reads());
                     let is_needed = is_announced || shared.ledger.lock().kept_needed(now) > 0;
                     walk.withholds |= !is_needed;
-                    is_needed.then(|| self.settle_listed(conn, shared.id))
+                    is_needed.then(|| self.settle_listed(kept, shared.id))
                 }
-                WalkReason::Due { more, .. } => self.settle_if_due(conn, more, out),
+                WalkReason::Due { more, .. } => self.settle_if_due(kept, more, out),
             };
             if effects.is_some() {
                 return effects;
@@ -360,8 +383,9 @@ impl Exchange<'_> {
     }
 
     /// Settles a server that was in its pool's list of kept ones.
-    fn settle_listed(&mut self, conn: Token, id: PoolId) -> Effects {
-        self.unlist(conn, id);
+    fn settle_listed(&mut self, kept: KeptServer, id: PoolId) -> Effects {
+        self.unlist(kept, id);
+        let (_, conn) = kept;
         if !is_kept(self.connections, conn, id) {
             return Effects::default();
         }
@@ -371,12 +395,11 @@ impl Exchange<'_> {
     }
 
     /// Removes a server from its pool's list of kept ones.
-    fn unlist(&mut self, conn: Token, id: PoolId) {
-        if let Some(server) = self.connections.server(conn) {
-            server.session.lists.unlist();
-        }
-        if let Some(pool) = self.pools.get_mut(id) {
-            pool.kept.retain(|kept| *kept != conn);
+    fn unlist(&mut self, (listed_at, conn): KeptServer, id: PoolId) {
+        let server = self.connections.server(conn);
+        let listed_at = server.map_or(Some(listed_at), |server| server.session.lists.unlist());
+        if let (Some(at), Some(pool)) = (listed_at, self.pools.get_mut(id)) {
+            pool.kept.remove((at, conn));
         }
     }
 
@@ -391,14 +414,14 @@ impl Exchange<'_> {
         let mut kept = Vec::new();
         for pool in self.pools.iter_mut() {
             let (id, connections) = (pool.shared.id, &mut *self.connections);
-            pool.kept.retain(|&conn| {
+            pool.kept.retain(|conn| {
                 let stays = is_kept(connections, conn, id);
                 if !stays && let Some(server) = connections.server(conn) {
                     server.session.lists.unlist();
                 }
                 stays
             });
-            kept.extend(&pool.kept);
+            kept.extend(pool.kept.iter());
         }
         Some(KeptWalk {
             kept: kept.into_iter(),
@@ -409,11 +432,12 @@ impl Exchange<'_> {
 
     fn settle_if_due(
         &mut self,
-        conn: Token,
+        kept: KeptServer,
         more: &mut usize,
         out: &mut Actions,
     ) -> Option<Effects> {
         let now = self.env.now;
+        let (_, conn) = kept;
         // The client may have sent a request meanwhile.
         let server = self.connections.server(conn)?;
         let (since, loan) = (server.unsettled_since()?, &server.session.loan);
@@ -436,7 +460,7 @@ impl Exchange<'_> {
         let server = self.connections.server(conn)?;
         let (id, changes) = (server.pool(), &server.session.changes);
         let needs_inspection = changes.needs_inspection();
-        self.unlist(conn, id);
+        self.unlist(kept, id);
         if is_turn {
             return Some(Effect::Settle(conn).into());
         }

@@ -5,7 +5,7 @@ use std::sync::{Arc, atomic::Ordering};
 
 use pgweir_config::Settings;
 
-use super::{pin_count::PinCount, terms::Terms};
+use super::{kept_list::KeptList, pin_count::PinCount, terms::Terms};
 use crate::{
     Directory, SharedPool, Snapshot, Time, Token,
     backend::Server,
@@ -26,9 +26,7 @@ pub(crate) struct LocalPool {
     pub(crate) shared: Arc<SharedPool>,
     /// Idle servers. The most recently used one is lent first.
     pub(crate) idle: Vec<Token>,
-    /// Servers that are kept with their clients until another client waits for one (see `exchange/kept.rs`), the
-    /// longest-kept one first. Some may be in use or gone by now. Each server is in the list once at most.
-    pub(crate) kept: Vec<Token>,
+    pub(crate) kept: KeptList,
     /// Whether a client of any worker may wait. If so, every server that becomes free goes through the ledger (see
     /// there).
     pub(crate) offers_to_ledger: bool,
@@ -124,7 +122,7 @@ impl LocalPool {
         let keeps = terms.are_few(shared.client_count());
         Self {
             clients_keep_servers: keeps,
-            kept: Vec::new(),
+            kept: KeptList::default(),
             shared: Arc::clone(shared),
             idle: Vec::new(),
             offers_to_ledger: false,

@@ -9,6 +9,7 @@
 //! free.
 
 mod eviction;
+mod kept_list;
 mod local_pool;
 mod notes;
 mod pin_count;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 
 pub(crate) use self::{
     eviction::{EVICTED, end_search},
+    kept_list::KeptServer,
     local_pool::LocalPool,
     notes::deliver,
     replay_waits::{ReplayWait, ReplayWaits},
