@@ -253,7 +253,7 @@ def test_a_table_that_makes_the_type_ambiguous(weir, database):
         database.run("DROP TABLE IF EXISTS odd.alone", dbname=DATABASE)
 
 
-# What a client does to the type `x` of a variable, in the statements of one text.
+# Texts by which a client alters or replaces the type that a variable in DECLARE has.
 ALTERED = {
     "a column": "ALTER TABLE ONLY public.{x} ALTER a TYPE text",
     "a table": "BEGIN; DROP TABLE IF EXISTS none, {x}; CREATE TABLE {x} (a text); COMMIT",

@@ -340,7 +340,7 @@ pub(crate) fn busy_server(connections: &mut Connections, conn: Token) -> Option<
     let is_idle = server.replies.is_settled() && server.is_outside_transaction()
         // The query that runs at present cleans the server for the client. A cancel request for the client's query must
         // not cancel this one.
-        || server.replies.current() == Some(Request::Internal(InternalQuery::Sequences));
+        || server.replies.current() == Some(Request::Internal(InternalQuery::Discard));
     let may = !is_idle
         && server.next_loan.cancels() < CANCELS_PER_SERVER_MAX
         && server.link.key().is_some();

@@ -51,8 +51,8 @@ pub enum InternalQuery {
     Clean,
     /// Read the values of the parameters in a clean session.
     Baseline,
-    /// Discard the sequence values of another client.
-    Sequences,
+    /// Discard the sequence values of another client, or plans from before a change of the schema.
+    Discard,
     /// Try the startup parameters of a client at its login.
     Startup,
     /// Read the catalog, for certificates of functions and relations.
@@ -100,7 +100,7 @@ impl InternalQuery {
             Self::Restore => "setting the client's startup parameters again",
             Self::Clean => "cleaning the session",
             Self::Baseline => "asking for the parameters' values",
-            Self::Sequences => "DISCARD SEQUENCES",
+            Self::Discard => "DISCARD SEQUENCES",
             Self::Catalog | Self::System => "reading the catalog",
             Self::LostDdl => "searching for server processes whose connections are closed",
             Self::Backends => "counting the backends",

@@ -70,8 +70,8 @@ pub struct Server {
     pub(crate) retirement: Retirement,
     /// The work that must end before the next loan.
     pub(crate) next_loan: NextLoan,
-    /// Whether the pool's ledger knows that this server reads the catalog.
-    reads: bool,
+    /// Whether the pool's ledger expects that this server comes free soon.
+    is_announced: bool,
 }
 
 impl Server {
@@ -108,7 +108,7 @@ impl Server {
             times: ServerTimes::new(now),
             retirement,
             next_loan: NextLoan::default(),
-            reads: false,
+            is_announced: false,
         }
     }
 
@@ -182,27 +182,28 @@ impl Server {
         }
     }
 
-    /// Notes that the server reads the catalog, before any client gets it.
-    pub fn begins_reading(&mut self, now: Time) {
-        if !std::mem::replace(&mut self.reads, true) {
+    /// Tells the ledger that this server comes free soon, so that it opens no other one for a client that waits: the server
+    /// reads the catalog first, or its client's session is inspected.
+    pub fn announce(&mut self, now: Time) {
+        if !std::mem::replace(&mut self.is_announced, true) {
             self.shared.ledger.lock().began_reading(now);
         }
     }
 
-    /// Returns whether the server reads the catalog, or was announced to waiters.
+    /// Returns whether the ledger expects that this server comes free soon.
     #[must_use]
-    pub fn reads(&self) -> bool {
-        self.reads
+    pub fn is_announced(&self) -> bool {
+        self.is_announced
     }
 
-    /// Ends the reading of the catalog, after its answer or its loss. Returns `false` if the server read nothing.
+    /// Tells the ledger that this server has come free, stays with its client, or is lost. Returns whether it was announced.
     #[inline]
-    pub fn ends_reading(&mut self) -> bool {
-        let has_read = std::mem::take(&mut self.reads);
-        if has_read {
+    pub fn end_announcement(&mut self) -> bool {
+        let was_announced = std::mem::take(&mut self.is_announced);
+        if was_announced {
             self.shared.ledger.lock().ended_reading();
         }
-        has_read
+        was_announced
     }
 
     /// Removes the server from the count of those that pinned clients keep: the server is free or closed. Returns whether
@@ -247,7 +248,7 @@ impl Server {
     /// changed, so that a name in them may mean another object now. PostgreSQL itself discards a plan only if an object
     /// was changed that the plan uses. From now on, the plans count as made under the present schema.
     #[inline]
-    pub fn has_plans_of_another_schema(&mut self) -> bool {
+    pub fn take_outdated_plans(&mut self) -> bool {
         let schema = self.shared.catalog.schema();
         let before = self.statements.prepared.plans_made_under(schema);
         before.is_some_and(|before| before != schema)
@@ -270,7 +271,7 @@ impl Server {
     }
 
     /// Changes the use of the connection, and returns the former one. Only the moves of [`crate::connections`] call this.
-    /// What was noted for the client ends with the loan.
+    /// If the loan ends, the notes about the client are dropped ([`LoanNotes`](super::LoanNotes)).
     #[inline]
     pub(crate) fn change_duty(&mut self, duty: Duty) -> Duty {
         if duty.phase().is_none() {

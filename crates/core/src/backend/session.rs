@@ -54,9 +54,9 @@ pub struct ServerSession {
     pub(crate) sql_statements: ServerSqlStatements,
     /// The client's statement names that the server knows.
     pub(crate) client_names: ClientNames,
-    /// What pgweir has noted for the client that has the server.
+    /// The notes about the client that has the server. They end with the loan.
     pub(crate) loan: LoanNotes,
-    /// What the texts of the present transaction may have changed for other sessions.
+    /// Changes by the present transaction that concern other sessions.
     pub(crate) transaction: TransactionState,
     /// The effects of the texts that ran since the last clean and the last inspection.
     pub(crate) changes: SessionChanges,

@@ -14,7 +14,7 @@ impl Server {
         let of_server = first_of(&[
             (!self.is_outside_transaction(), "a transaction"),
             (
-                self.reads(),
+                self.is_announced(),
                 "a catalog query or an announcement to waiters",
             ),
             (

@@ -292,24 +292,28 @@ fn relay(
 #[inline]
 fn discard_state_of_others(conn: Token, client: u64, server: &mut Server, out: &mut Actions) {
     let sequences = server.session.has_foreign_sequences(client);
-    let plans = server.has_plans_of_another_schema();
+    let plans = server.take_outdated_plans();
     if sequences | plans {
-        discard(conn, server, (sequences, plans), out);
+        discard(conn, server, sequences, plans, out);
     }
 }
 
+/// Discards the sequence values of a server, its plans, or both.
 #[cold]
-fn discard(conn: Token, server: &mut Server, what: (bool, bool), out: &mut Actions) {
-    if what.0 {
+fn discard(conn: Token, server: &mut Server, sequences: bool, plans: bool, out: &mut Actions) {
+    let mut texts = Vec::new();
+    if sequences {
         server.session.discard_sequences();
+        texts.push("DISCARD SEQUENCES");
     }
-    if what.1 {
+    if plans {
         server.statements.prepared.plans_discarded();
+        texts.push("DISCARD PLANS");
     }
-    let text: &[u8] = match what {
-        (true, false) => b"DISCARD SEQUENCES",
-        (false, _) => b"DISCARD PLANS",
-        (true, true) => b"DISCARD SEQUENCES;DISCARD PLANS",
-    };
-    out.ask(conn, server, InternalQuery::Sequences, text);
+    out.ask(
+        conn,
+        server,
+        InternalQuery::Discard,
+        texts.join(";").as_bytes(),
+    );
 }

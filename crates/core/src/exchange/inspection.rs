@@ -144,7 +144,8 @@ impl Exchange<'_> {
             if has_failed || !unexplained.is_empty() {
                 // Either the client has set these parameters, or their defaults have changed: a further query decides
                 // that.
-                let answers = InspectionAnswers::explaining(probe, unexplained);
+                let baseline = Arc::clone(baseline);
+                let answers = InspectionAnswers::explaining(probe, baseline, unexplained);
                 server.session.settings.forget_baseline();
                 return self.ask_state(conn, None, answers, out);
             }
@@ -191,20 +192,14 @@ pub(crate) fn take_answer(server: &mut Server, row: &[u8]) {
 impl InspectionAnswers {
     /// Begins the query that follows a comparison with the baseline which left these parameters unexplained. It reads
     /// their defaults; if that has been tried, or can't be done, it lists the parameters that the session has set.
-    fn explaining(mut probe: Probe, names: Vec<Vec<u8>>) -> Self {
+    fn explaining(mut probe: Probe, baseline: Arc<Baseline>, names: Vec<Vec<u8>>) -> Self {
         let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.');
-        let AllSettings::Compared(baseline) = &probe.all else {
-            return probe.into();
-        };
         let may_show = |name: &Vec<u8>| baseline.is_plain(name) && name.iter().all(is_word);
         if probe.defaults_of.is_empty() && names.iter().all(may_show) {
             probe.defaults_of = names;
             return probe.into();
         }
-        let unexplained = UnexplainedParameters {
-            baseline: Arc::clone(baseline),
-            names,
-        };
+        let unexplained = UnexplainedParameters { baseline, names };
         probe.all = AllSettings::Listed;
         probe.defaults_of = Vec::new();
         Self {

@@ -29,7 +29,7 @@ impl Exchange<'_> {
         let effect = match (own, server.duty().phase()) {
             (
                 InternalQuery::Parameters
-                | InternalQuery::Sequences
+                | InternalQuery::Discard
                 | InternalQuery::Statements
                 | InternalQuery::Sql(_)
                 | InternalQuery::SqlWithoutRole(_),
@@ -154,7 +154,7 @@ pub(crate) fn internal_query_failed(
             server.session.queries.fail(own, report);
         }
         // The server still has another client's sequence values, and this client could read them next.
-        (InternalQuery::Sequences, _, _) => {
+        (InternalQuery::Discard, _, _) => {
             let what = String::from_utf8_lossy(report.message).into_owned();
             return Some(Effect::lose(conn, Fault::ServerUnclean(what)));
         }

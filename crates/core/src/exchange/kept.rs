@@ -253,7 +253,7 @@ impl Exchange<'_> {
         server.session.loan.edit().note_inspection(self.env.now);
         if !keeps {
             // A waiter will get this server, so the ledger opens no other server for it meanwhile.
-            server.begins_reading(self.env.now);
+            server.announce(self.env.now);
         }
         if inspects {
             let settling = Settling {
@@ -305,7 +305,7 @@ impl Exchange<'_> {
                 && let Some(server) = self.connections.server(conn)
                 && server.session.loan.turn_until().is_none()
             {
-                server.begins_reading(now);
+                server.announce(now);
                 announced += 1;
             }
         }
@@ -316,7 +316,7 @@ impl Exchange<'_> {
         let Some(server) = self.connections.known_server(conn, out) else {
             return;
         };
-        if !server.ends_reading() {
+        if !server.end_announcement() {
             return;
         }
         let env = self.env;
@@ -363,7 +363,10 @@ impl Exchange<'_> {
             let effects = match &mut walk.reason {
                 WalkReason::Drain(shared) => Some(self.settle_listed(kept, shared.id)),
                 WalkReason::Waiters(shared) => {
-                    let is_announced = self.connections.server(conn).is_some_and(|own| own.reads());
+                    let is_announced = self
+                        .connections
+                        .server(conn)
+                        .is_some_and(|own| own.is_announced());
                     let is_needed = is_announced || shared.ledger.lock().kept_needed(now) > 0;
                     walk.withholds |= !is_needed;
                     is_needed.then(|| self.settle_listed(kept, shared.id))

@@ -137,9 +137,7 @@ impl Exchange<'_> {
     ) -> Option<Effects> {
         let (client_conn, client, server) = self.connections.known_pair_of(conn, out)?;
         server.relays_for()?;
-        if server.session.transaction.end_ddl() {
-            role_settings::renew_types(&self.env, server, out);
-        }
+        role_settings::end_ddl(&self.env, server, out);
         recording::inspection_began(&self.env, client);
         enter(Phase::Settling(settling), client_conn, client, conn, server);
         out.read(client_conn, ReadMode::Hold);

@@ -204,16 +204,14 @@ impl Lending<'_> {
         let Some(server) = self.connections.known_server(conn, out) else {
             return;
         };
-        server.ends_reading();
+        server.end_announcement();
         if server.next_loan.awaits_cancels() {
             // A cancel request that is on its way to this server must not cancel the query of the next client.
             let never = Time(u64::MAX);
             (self.connections).begin_cleaning(conn, never, self.env.now, out);
             return;
         }
-        if server.session.transaction.end_ddl() {
-            role_settings::renew_types(&self.env, server, out);
-        }
+        role_settings::end_ddl(&self.env, server, out);
         server.become_idle();
         if let Some(why) = server.retirement.reason() {
             return self.effects.push(Effect::close(conn, why));

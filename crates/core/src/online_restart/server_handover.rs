@@ -82,7 +82,7 @@ fn is_idle_pinned(client: &Client, server: &Server) -> bool {
     matches!(server.duty().phase(), Some(Phase::Dedicated { .. }))
         && client.listening.is_none()
         && !session.loan.are_awaited_by_client()
-        && !server.reads()
+        && !server.is_announced()
 }
 
 /// Records the server of a client that leaves.

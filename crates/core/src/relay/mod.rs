@@ -329,9 +329,8 @@ impl Relay<'_> {
                 if server.session.transaction.has_ddl()
                     && body[0] == b'I'
                     && server.replies.is_last()
-                    && server.session.transaction.end_ddl()
                 {
-                    role_settings::renew_types(&self.env, server, out);
+                    role_settings::end_ddl(&self.env, server, out);
                 }
                 let is_known = matches!(body[0], b'I' | b'T' | b'E');
                 let is_plain = !server.session.must_act_before_ready();

@@ -379,7 +379,7 @@ fn unnamed_parse_failed(client: Option<&mut Client>, server: &mut Server, has_fa
         }
         AnsweredUnnamed::Later => {
             server.statements.unnamed = own;
-            // Its definition was not stored.
+            // The unnamed statement on the server is that of a later Parse, whose definition pgweir has not stored.
             client.unnamed.set_opaque();
         }
     }

@@ -56,7 +56,7 @@ pub(crate) fn begin_if_due(
             .session
             .queries
             .begin(InternalAnswer::Processes(search));
-        server.begins_reading(env.now);
+        server.announce(env.now);
         connections.begin_cleaning(conn, env.now.after(PATIENCE), env.now, out);
         return true;
     }
@@ -76,7 +76,7 @@ pub(crate) fn begin_if_due(
         return false;
     };
     send_queries(env, conn, server, reading, out);
-    server.begins_reading(env.now);
+    server.announce(env.now);
     // The server is kept from clients until it has answered.
     connections.begin_cleaning(conn, env.now.after(PATIENCE), env.now, out);
     true
@@ -224,7 +224,7 @@ pub(crate) fn put_in_force(evaluated: Evaluated, now: Time, out: &mut Actions) {
         database,
     } = evaluated;
     let catalog = reading.catalog();
-    let code = catalog.code_news();
+    let code = catalog.take_code_to_log();
     catalog.finish(&reading, findings, now);
     if let Some(code) = code {
         let text = format!(

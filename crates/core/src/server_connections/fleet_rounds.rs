@@ -177,6 +177,6 @@ fn ask(
         .session
         .queries
         .begin(InternalAnswer::Backends(counted));
-    server.begins_reading(env.now);
+    server.announce(env.now);
     out.ask(conn, server, InternalQuery::Backends, query.as_bytes());
 }

@@ -300,7 +300,7 @@ impl ServerConnections<'_> {
         if server.purpose().checks_host() {
             return self.end_host_check(&server, out);
         }
-        server.ends_reading();
+        server.end_announcement();
         let notes = (server.shared.ledger.lock()).closed(self.env.worker, self.env.now);
         self.deliver(&notes, &server.shared, out);
     }

@@ -83,10 +83,18 @@ pub(crate) fn renew(
     orders::announce(directory, out);
 }
 
-/// Replaces the servers of a database whose functions may keep a type as it was before DDL. The transaction with the DDL has
-/// ended on this server.
+/// Ends the DDL of a transaction that has ended on this server, if it had any. If the DDL may have altered a type that
+/// functions keep, the servers of the database are replaced.
+#[inline]
+pub(crate) fn end_ddl(env: &Env<'_>, server: &mut Server, out: &mut Actions) {
+    if server.session.transaction.end_ddl() {
+        renew_types(env, server, out);
+    }
+}
+
+/// Replaces the servers of a database whose functions may keep a type as it was before DDL.
 #[cold]
-pub(crate) fn renew_types(env: &Env<'_>, server: &Server, out: &mut Actions) {
+fn renew_types(env: &Env<'_>, server: &Server, out: &mut Actions) {
     if env.snapshot.config.settings.unclean == Unclean::Ignore {
         return;
     }

@@ -52,7 +52,7 @@ use super::{
     scan::{DdlWords, may_change_catalog},
     sql::{
         CHANGE, NAME_MAX, builtin_effects,
-        pieces::{BEFORE_KIND, Piece, pieces, writes_to_catalogs},
+        pieces::{BEFORE_KIND, Piece, pieces, statements, writes_to_catalogs},
         reads_session,
     },
     word_list::{begins, is_any, words},
@@ -117,8 +117,7 @@ pub fn catalog_change(text: &[u8], dialect: Dialect, certificates: &Certificates
         fires_unread_code: certificates.may_have_new_code() || certificates.has_event_triggers(),
     };
     let pieces: Vec<_> = pieces(text).collect();
-    let statements = pieces.split(|piece| *piece == Piece::Symbol(b';'));
-    let changes = statements.map(|statement| reader.change_of(statement));
+    let changes = statements(&pieces).map(|statement| reader.change_of(statement));
     changes.max().unwrap_or(Change::No)
 }
 
@@ -151,9 +150,7 @@ pub fn runs_unread_code(text: &[u8], dialect: Dialect) -> bool {
     text.is_empty()
         || dialect == Dialect::Unreadable
         || pieces.iter().any(runs_any)
-        || !pieces
-            .split(|piece| *piece == Piece::Symbol(b';'))
-            .all(is_read)
+        || !statements(&pieces).all(is_read)
 }
 
 struct Reader<'c> {

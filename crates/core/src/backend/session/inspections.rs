@@ -1,4 +1,4 @@
-//! When a session has to be inspected next, and what the inspection has to read.
+//! The next inspection of a server's session: when it may begin, and which parameters it has to read.
 
 use std::collections::BTreeSet;
 
@@ -7,8 +7,8 @@ use crate::{
     session::{Context, ResetParameters},
 };
 
-/// What the next inspection of a session has to read, beyond what [`SessionChanges`](crate::session::SessionChanges)
-/// says.
+/// The next inspection of a server's session. [`SessionChanges`](crate::session::SessionChanges) says whether it is needed, and
+/// which kinds of state it reads; this adds the parameters that it has to read by name.
 #[derive(Debug, Default, PartialEq)]
 pub struct NextInspection {
     /// Custom parameters that the texts have named.

@@ -1,4 +1,5 @@
-//! What pgweir notes for the client that has a server, until the end of its request or of the loan.
+//! Notes about the client that has a server: what pgweir still owes this client, and what it has to read of the session
+//! later. They last until the end of the client's request, or of the loan.
 
 use std::ops::Deref;
 
@@ -20,7 +21,7 @@ pub struct LoanNotes {
     notes: Notes,
 }
 
-/// What pgweir still has to do for the client that has the server.
+/// The notes themselves. The default value means that pgweir has nothing left to do for the client.
 #[derive(Debug, Default, PartialEq)]
 pub struct Notes {
     /// Whether the client listens: pgweir sends it the pending notifications before ReadyForQuery.
@@ -43,7 +44,7 @@ pub struct Notes {
     has_known_settings: bool,
     /// The end of the client's turn: until this time other clients wait, although the client has no open transaction.
     turn_until: Option<Time>,
-    /// What the next inspection of the session has to read.
+    /// The parameters that the next inspection of the session has to read, and when it may begin.
     pub(crate) inspection: NextInspection,
     /// When the last inspection began.
     inspected_at: Option<Time>,

@@ -1,8 +1,10 @@
-//! What the texts of the present transaction may have changed for other sessions, even if their client has left.
+//! Changes by the present transaction of a server that concern other sessions: of the catalog, of tables, of the session
+//! defaults of roles and databases, and of types.
 
 use crate::{Ddl, base::conditions::first_of, session::NAMES_MAX};
 
-/// What the texts of the present transaction may have changed for other sessions, even if their client has left.
+/// The changes that the texts of a server's present transaction may make, and that concern other sessions. They count until
+/// the transaction ends, even if the client has left before.
 #[derive(Debug, Default)]
 pub struct TransactionState {
     /// The generation of the certificates by which the transaction's first text was read.

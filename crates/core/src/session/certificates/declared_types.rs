@@ -15,7 +15,7 @@ use super::{Certificates, Known, Name, graph::At};
 use crate::session::{
     sql::{
         Effects, NAME_MAX,
-        pieces::{Piece, pieces},
+        pieces::{Piece, pieces, statements},
     },
     word_list::{begins, words},
 };
@@ -202,10 +202,7 @@ impl Certificates {
                 || first.is("alter") && new_names(statement).any(is_kept)
         };
         (is_unread || self.has_declared_types())
-            && pieces(text)
-                .collect::<Vec<_>>()
-                .split(|piece| *piece == Piece::Symbol(b';'))
-                .any(is_altered)
+            && statements(&pieces(text).collect::<Vec<_>>()).any(is_altered)
     }
 
     /// Returns whether a statement gives a new object the name of a type in a PL/pgSQL function.

@@ -1,7 +1,8 @@
 //! Describes what makes a text invalidate the certificates of its database, for administrators.
 
 use super::{
-    super::certificates::may_do_ddl, BEFORE_KIND, Certificates, Dialect, Piece, block_of_do, pieces,
+    super::certificates::may_do_ddl, BEFORE_KIND, Certificates, Dialect, Piece, block_of_do,
+    pieces, statements,
 };
 use crate::session::{
     sql::Name,
@@ -43,8 +44,7 @@ pub fn ddl_cause(text: &[u8], dialect: Dialect, certificates: &Certificates) -> 
     if let Some(code) = names.find_map(|name| code_of(name, certificates)) {
         return code;
     }
-    let statements = all.split(|piece| *piece == Piece::Symbol(b';'));
-    for statement in statements {
+    for statement in statements(&all) {
         let block = block_of_do(statement).filter(|_| statement[0].is("do"));
         if let Some(block) = block {
             let block: Vec<_> = pieces(&block).collect();

@@ -3,7 +3,7 @@
 use super::{
     parameters::{self, NAME_MAX},
     phrase::undouble_quotes,
-    pieces::{Piece, pieces},
+    pieces::{Piece, pieces, statements},
 };
 
 /// Longer texts are not read: for a longer text, a query for the values costs less.
@@ -29,7 +29,7 @@ pub fn literal_sets(text: &[u8]) -> Option<LiteralSets> {
     const DOT: Piece<'_> = Piece::Symbol(b'.');
     let pieces: Vec<_> = pieces(text).collect();
     let mut found = Vec::new();
-    for statement in pieces.split(|piece| *piece == Piece::Symbol(b';')) {
+    for statement in statements(&pieces) {
         let (verb, first, second, rest) = match *statement {
             [] => continue,
             [word] if word.is("begin") || word.is("commit") => continue,

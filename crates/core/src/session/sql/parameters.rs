@@ -7,7 +7,7 @@ use super::{
     Dialect, Effects,
     lexer::{Kind, Lexer, Token},
     phrase::{Phrase, is_broken, phrases, setting},
-    pieces::{Piece, pieces},
+    pieces::{Piece, pieces, statements},
 };
 use crate::session::word_list::{begins, is_any, words};
 
@@ -131,11 +131,7 @@ pub fn may_misread_bodies(text: &[u8]) -> bool {
         });
         named.next().is_none() || sets_on(statement)
     };
-    names_it(text)
-        && !pieces(text)
-            .collect::<Vec<_>>()
-            .split(|piece| *piece == Piece::Symbol(b';'))
-            .all(is_harmless)
+    names_it(text) && !statements(&pieces(text).collect::<Vec<_>>()).all(is_harmless)
 }
 
 /// Returns whether a RESET of this parameter does not undo its effect on the session.

@@ -69,6 +69,13 @@ pub(in crate::session) fn last_argument_is_true(arguments: &[Piece<'_>], max: us
     false
 }
 
+/// Returns the statements of a text that was cut into pieces.
+pub(in crate::session) fn statements<'a, 'p>(
+    pieces: &'a [Piece<'p>],
+) -> impl Iterator<Item = &'a [Piece<'p>]> {
+    pieces.split(|piece| *piece == Piece::Symbol(b';'))
+}
+
 /// Cuts a text into pieces, under `standard_conforming_strings = on`. Ends after [`Piece::Broken`].
 pub(in crate::session) fn pieces(text: &[u8]) -> impl Iterator<Item = Piece<'_>> {
     let mut lexer = Lexer::new(text);

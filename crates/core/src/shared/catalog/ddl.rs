@@ -63,7 +63,7 @@ impl Catalog {
 
     /// Returns, once for each database, the function or relation whose code makes the certificates invalid.
     #[must_use]
-    pub fn code_news(&self) -> Option<Box<str>> {
+    pub fn take_code_to_log(&self) -> Option<Box<str>> {
         let mut state = self.canonical().state.lock();
         if state.changes.has_logged_code {
             return None;
